@@ -100,6 +100,8 @@ std::vector<ValidGguf> valid_gguf_files() {
         shape.feed_forward_of = {0, 0, base.width};
       }
     }
+    if (family->architecture == "qwen3next") shape.delta_in_one = true;
+    if (family->architecture == "nemotron_h_moe") shape.expert_latent = base.width;
     shape.context = base.context;
     shape.type = shapes.size() % 2 == 0 ? GGML_TYPE_F32 : GGML_TYPE_F16;
     shapes.push_back(shape);

@@ -291,6 +291,19 @@ TEST(LogitsTest, VariantsOfFamilies) {
   check_synthetic(local, "tiny-olmo2, windows", "f32");
 }
 
+TEST(LogitsTest, ExpertsOfALatent) {
+  SyntheticShape shape = parse_synthetic("tiny-nemotron_h_moe");
+  shape.expert_latent = 64;
+  check_synthetic(shape, "tiny-nemotron_h_moe, experts of a latent", "f32");
+}
+
+// Qwen 3 Next, files of 2025: the delta rule's inputs are one product.
+TEST(LogitsTest, DeltaRuleOfOneProduct) {
+  SyntheticShape shape = parse_synthetic("tiny-qwen3next");
+  shape.delta_in_one = true;
+  check_synthetic(shape, "tiny-qwen3next, one product", "f32");
+}
+
 // DeepSeek 2: the cache holds the keys and values of all heads (files without matrices per head); queries without a
 // latent, in as many layers as libllama knows such a model by; YaRN.
 TEST(LogitsTest, FormsOfLatentAttention) {

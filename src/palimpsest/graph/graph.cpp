@@ -191,8 +191,18 @@ class Builder {
   ggml_tensor* delta(int i, const LayerWeights& l, ggml_tensor* in) {
     const LayerState& s = h_.states[at(i)];
     const StateHeads& m = s.state_heads;
-    ggml_tensor* mixed = ggml_silu(c_, path_.convolve(g_, i, product(l.recurrent_in, in), l.convolution));
     const int keys = m.groups * m.state_width;
+    ggml_tensor *channels = product(l.recurrent_in, in), *gate = nullptr;
+    if (h_.delta_in_one) {  // a group's q, k, v, z
+      const int values = m.head_dim * (m.heads / m.groups), row = 2 * m.state_width + 2 * values;
+      const auto rows = [&, all = channels](int width, int first) {
+        return ggml_reshape_2d(c_, ggml_cont(c_, part(all, width, m.groups, row, first)), width * m.groups, g_.tokens);
+      };
+      gate = rows(values, 2 * m.state_width + values);
+      channels = ggml_concat(c_, ggml_concat(c_, rows(m.state_width, 0), rows(m.state_width, m.state_width), 0),
+                             rows(values, 2 * m.state_width), 0);
+    }
+    ggml_tensor* mixed = ggml_silu(c_, path_.convolve(g_, i, channels, l.convolution));
     ggml_tensor* q = ggml_l2_norm(c_, heads(mixed, m.state_width, m.groups), h_.norm_epsilon);
     ggml_tensor* k = ggml_l2_norm(c_, heads(mixed, m.state_width, m.groups, keys), h_.norm_epsilon);
     ggml_tensor* v = heads(mixed, m.head_dim, m.heads, 2 * keys);
@@ -218,7 +228,7 @@ class Builder {
                                  .c = ggml_scale(c_, q, scale),
                                  .beta = ggml_sigmoid(c_, beta)});
     y = norm(ggml_reshape_3d(c_, y, m.head_dim, m.heads, g_.tokens), l.gated_norm);
-    ggml_tensor* gate = product(l.recurrent_gate, in);
+    if (gate == nullptr) gate = product(l.recurrent_gate, in);
     return ggml_swiglu_split(c_, gate, ggml_reshape_2d(c_, y, gate->ne[0], g_.tokens));
   }
 
@@ -287,6 +297,7 @@ class Builder {
   ggml_tensor* feed_forward(const LayerWeights& l, ggml_tensor* x) {
     if (l.router != nullptr) {
       ggml_tensor* mixed = experts(l, x);
+      if (l.latent_up != nullptr) mixed = product(l.latent_up, mixed);
       return l.shared_up == nullptr ? mixed : ggml_add(c_, mixed, shared_experts(l, x));
     }
     ggml_tensor* up = linear(l.up, l.up_bias, x);
@@ -343,6 +354,7 @@ class Builder {
   ggml_tensor* experts(const LayerWeights& l, ggml_tensor* x) {
     const std::int64_t tokens = x->ne[1], used = h_.experts_used;
     auto [chosen, weights] = route(l, x);
+    if (l.latent_down != nullptr) x = product(l.latent_down, x);
     if (f_.experts_of_scaled) {
       x = ggml_mul(c_, x, ggml_reshape_2d(c_, weights, 1, tokens));
       weights = ggml_fill(c_, weights, 1);
@@ -366,13 +378,14 @@ class Builder {
       ggml_tensor* out = ggml_mul_mat_id(c_, weight, in, chosen);
       return bias == nullptr ? out : ggml_add_id(c_, out, bias, chosen);
     };
-    ggml_tensor* in = ggml_reshape_3d(c_, x, h_.width, 1, tokens);
+    ggml_tensor* in = ggml_reshape_3d(c_, x, x->ne[0], 1, tokens);
     ggml_tensor* up = each(l.up, l.up_bias, in);
     ggml_tensor* gate = l.gate == nullptr ? nullptr : each(l.gate, l.gate_bias, in);
     ggml_tensor* out = ggml_mul(c_, each(l.down, l.down_bias, gated(gate, up)), weights);
     ggml_tensor* sum = nullptr;
     for (std::int64_t i = 0; i < used; ++i) {
-      ggml_tensor* one = ggml_view_2d(c_, out, h_.width, tokens, out->nb[2], static_cast<std::size_t>(i) * out->nb[1]);
+      ggml_tensor* one =
+          ggml_view_2d(c_, out, out->ne[0], tokens, out->nb[2], static_cast<std::size_t>(i) * out->nb[1]);
       sum = sum == nullptr ? (used == 1 ? ggml_cont(c_, one) : one) : ggml_add(c_, sum, one);
     }
     return sum;

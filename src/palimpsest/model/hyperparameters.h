@@ -62,12 +62,14 @@ struct Hyperparameters {
   int expert_feed_forward = 0;
   int shared_feed_forward = 0;  // width of the experts that all tokens use; 0: none
   int leading_dense = 0;        // first layers without a mixture
+  int expert_latent = 0;        // width of what the chosen experts read and give, by two products; 0: the model's
   int expert_interval = 1;      // the last layer of each so many has a mixture
   Routing routing = Routing::kSoftmax;
   bool normalize_experts = true;                  // weights of the chosen experts sum to 1 (before their scale)
   float expert_scale = 1;                         // factor of these weights
   int expert_groups = 1, expert_groups_used = 1;  // experts are chosen from the groups with the highest two scores
   LatentAttention latent = {};
+  bool delta_in_one = false;         // q, k, v and z of the delta rule are one product, by group
   Pooling pooling = Pooling::kMean;  // of embeddings; kNone: the file asks for another kind
   std::size_t parameters = 0, weight_bytes = 0;
   std::string streaming_head_file;  // path of model.duo next to model.gguf: streaming heads (budget/split.h); empty: no
@@ -82,6 +84,7 @@ struct Hyperparameters {
     return local ? 1 : 0;
   }
   const RopeOptions& rope_table(int index) const { return index == 0 ? rope : *local_rope; }
+  int expert_width() const { return expert_latent > 0 ? expert_latent : width; }
   // The layer scales its queries by their positions.
   bool has_query_temperature(int layer) const {
     return query_temperature_slope != 0 && rope_table(rope_of(layer)).is_unrotated();

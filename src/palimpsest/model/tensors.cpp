@@ -114,8 +114,12 @@ class List {
   void delta(LayerWeights& l, const LayerState& s, const std::string& blk) {
     const StateHeads& m = s.state_heads;
     const std::int64_t inner = std::int64_t{m.heads} * m.head_dim;
-    matrix(l.recurrent_in, blk + "attn_qkv", h_.width, s.channels);
-    matrix(l.recurrent_gate, blk + "attn_gate", h_.width, inner);
+    if (h_.delta_in_one) {
+      matrix(l.recurrent_in, blk + "ssm_in", h_.width, s.channels + inner);
+    } else {
+      matrix(l.recurrent_in, blk + "attn_qkv", h_.width, s.channels);
+      matrix(l.recurrent_gate, blk + "attn_gate", h_.width, inner);
+    }
     vector(l.convolution, blk + "ssm_conv1d.weight", s.taps, Presence::kYes, s.channels);
     vector(l.time_bias, blk + "ssm_dt.bias", m.heads, Presence::kYes);
     vector(l.decay, blk + "ssm_a", m.heads, Presence::kYes);
@@ -160,11 +164,15 @@ class List {
       norm(l.feed_forward_norm, name, h_.width, f_.feed_forward_norm);
     norm(l.post_feed_forward_norm, blk + "post_ffw_norm", h_.width, f_.post_norms);
     if (mixture) {
-      const std::int64_t own = h_.expert_feed_forward;
+      const std::int64_t own = h_.expert_feed_forward, width = h_.expert_width();
       matrix(l.router, blk + "ffn_gate_inp", h_.width, h_.experts);
-      if (f_.feed_forward == FeedForward::kGated) experts(l.gate, blk + "ffn_gate_exps", h_.width, own);
-      experts(l.up, blk + "ffn_up_exps", h_.width, own);
-      experts(l.down, blk + "ffn_down_exps", own, h_.width);
+      if (f_.feed_forward == FeedForward::kGated) experts(l.gate, blk + "ffn_gate_exps", width, own);
+      experts(l.up, blk + "ffn_up_exps", width, own);
+      experts(l.down, blk + "ffn_down_exps", own, width);
+      if (h_.expert_latent > 0) {
+        matrix(l.latent_down, blk + "ffn_latent_down", h_.width, width);
+        matrix(l.latent_up, blk + "ffn_latent_up", width, h_.width);
+      }
       vector(l.router_bias, blk + "ffn_gate_inp.bias", h_.experts, f_.expert_bias);
       vector(l.gate_bias, blk + "ffn_gate_exps.bias", own, f_.expert_bias, h_.experts);
       vector(l.up_bias, blk + "ffn_up_exps.bias", own, f_.expert_bias, h_.experts);

@@ -36,6 +36,7 @@ struct LayerWeights {
   ggml_tensor *router = nullptr, *router_bias = nullptr, *selection_bias = nullptr;  // the experts of a token
   ggml_tensor *shared_gate = nullptr, *shared_up = nullptr, *shared_down = nullptr;  // of the experts of all tokens
   ggml_tensor* shared_router = nullptr;
+  ggml_tensor *latent_down = nullptr, *latent_up = nullptr;  // before and after the chosen experts
 };
 
 struct Weights {

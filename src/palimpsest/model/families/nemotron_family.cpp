@@ -65,8 +65,7 @@ const Family kNemotronHFamily = {
 
 const Family kNemotronHMoeFamily = {
     .architecture = "nemotron_h_moe",
-    .models = "Nemotron 3 Nano",
-    .limits = "experts of a latent (Nemotron 3 Super)",
+    .models = "Nemotron 3 Nano and Super",
     .rope = RopeKind::kNone,
     .qkv_bias = Presence::kOptional,
     .attention_bias = Presence::kOptional,
@@ -81,6 +80,7 @@ const Family kNemotronHMoeFamily = {
         [](const ArchMetadata& keys, Hyperparameters& h) {
           read_experts(keys, h, Routing::kSigmoid);
           h.shared_feed_forward = keys.required("expert_shared_feed_forward_length");
+          h.expert_latent = keys.optional("moe_latent_size", 0, ArchMetadata::kMax, 0);
           read_single_parts(keys, h);
         },
     .tiny = {.layers = 4,

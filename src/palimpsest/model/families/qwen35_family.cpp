@@ -84,7 +84,6 @@ const Family kQwen35MoeFamily = {
 const Family kQwen3NextFamily = {
     .architecture = "qwen3next",
     .models = "Qwen 3 Next, Qwen 3 Coder Next",
-    .limits = "files of 2025 with ssm_in",
     .feed_forward_norm_name = "post_attention_norm",
     .qk_norm = QkNorm::kHead,
     .gated_attention = true,
@@ -94,6 +93,7 @@ const Family kQwen3NextFamily = {
     .read =
         [](const ArchMetadata& keys, Hyperparameters& h) {
           read_delta_layers(keys, h, false);
+          h.delta_in_one = keys.file().find("blk.0.ssm_in.weight") != nullptr;  // files of 2025
           read_shared_experts(keys, h);
         },
     .tiny = {.layers = 3,

@@ -36,6 +36,8 @@ SyntheticShape real_shape(const Json& model) {
       {"convolution_taps", &SyntheticShape::convolution_taps},
       {"shared_feed_forward", &SyntheticShape::shared_feed_forward},
       {"attention_interval", &SyntheticShape::attention_interval},
+      {"value_dim", &SyntheticShape::value_dim},
+      {"leading_dense", &SyntheticShape::leading_dense},
   };
   SyntheticShape s;
   for (const auto& [key, value] : model.items()) {
@@ -52,6 +54,11 @@ SyntheticShape real_shape(const Json& model) {
                        .head_dim = value.at("head_dim"),
                        .groups = value.at("groups"),
                        .state_width = value.at("state_width")};
+    } else if (key == "latent") {
+      s.latent = {.rank = value.at("rank"),
+                  .query_rank = value.at("query_rank"),
+                  .key = value.at("key"),
+                  .value = value.at("value")};
     } else if (key == "kv_heads_of") {
       s.kv_heads_of = value.get<std::vector<int>>();
     } else if (key == "tied") {

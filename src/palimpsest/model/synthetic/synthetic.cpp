@@ -86,6 +86,8 @@ Hyperparameters hyperparameters_of(const SyntheticShape& s, const Family& family
   h.shared_feed_forward = s.shared_feed_forward;
   h.leading_dense = s.leading_dense;
   h.expert_interval = s.expert_interval;
+  h.expert_latent = s.expert_latent;
+  h.delta_in_one = s.delta_in_one;
   h.latent = s.latent;
   h.rope.dims = s.rope_dims < 0 ? s.head_dim : s.rope_dims;
   h.expert_feed_forward = s.expert_feed_forward > 0 ? s.expert_feed_forward : s.feed_forward;
@@ -193,6 +195,7 @@ void set_metadata(gguf_context* g, const SyntheticShape& s) {
     u32(a + "expert_used_count", s.experts_used);
     u32(a + "expert_feed_forward_length", s.expert_feed_forward > 0 ? s.expert_feed_forward : s.feed_forward);
   }
+  if (s.expert_latent > 0) u32(a + "moe_latent_size", s.expert_latent);
   if (s.leading_dense > 0) u32(a + "leading_dense_block_count", s.leading_dense);
   if (s.shared_feed_forward > 0) u32(a + "expert_shared_feed_forward_length", s.shared_feed_forward);
   u32(a + "vocab_size", s.vocabulary);

@@ -28,7 +28,9 @@ struct SyntheticShape {
   int attention_interval = 0;
   int context = 4096;
   int experts = 0, experts_used = 0, expert_feed_forward = 0, shared_feed_forward = 0,
-      leading_dense = 0;    // 0 experts: dense
+      leading_dense = 0;  // 0 experts: dense
+  int expert_latent = 0;
+  bool delta_in_one = false;
   int expert_interval = 1;  // the last layer of each so many has a mixture
   bool tied = true;
   bool optional_tensors = false;                  // includes the family's optional tensors
