@@ -16,8 +16,8 @@ std::shared_ptr<Service> make_service(const ServerSetup& setup) {
                     .pooling = setup.pooling};
   auto sessions =
       setup.session_path.empty() ? nullptr : std::make_unique<Sessions>(setup.session_path, setup.session_space);
-  return std::make_shared<Service>(std::make_shared<Decoder>(served_model(), 1), std::move(model), setup.scheduler,
-                                   std::move(sessions), setup.response_bytes);
+  return std::make_shared<Service>(std::make_shared<Decoder>(setup.model == nullptr ? served_model() : setup.model, 1),
+                                   std::move(model), setup.scheduler, std::move(sessions), setup.response_bytes);
 }
 
 }  // namespace

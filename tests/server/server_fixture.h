@@ -27,6 +27,7 @@ struct ServerSetup {
     server.port = 0;
     server.quiet = true;
   }
+  std::shared_ptr<const Model> model;  // nullptr: served_model(); its vocabulary is the served one
   SchedulerOptions scheduler;
   ServerOptions server;
   std::string chat_template = "chatml";  // empty: none
