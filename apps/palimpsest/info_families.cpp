@@ -55,6 +55,8 @@ std::string features_of(const Family& f) {
   if (f.gated_attention) out.push_back("gated attention");
   if (f.layers_differ && f.recurrence == Recurrence::kNone) out.push_back("different heads per layer");
   if (h.attention_soft_cap > 0) out.push_back("soft caps");
+  if (!h.kv_layers.empty()) out.push_back("layers that share a cache");
+  if (h.alt_up) out.push_back("AltUp, embeddings of layers");
   if (h.parallel) out.push_back("parallel residual");
   if (f.norm == Norm::kLayer) out.push_back("LayerNorm");
   if (f.post_norms != Presence::kNo) out.push_back("norms after");

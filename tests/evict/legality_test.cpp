@@ -115,6 +115,20 @@ const std::vector<Example>& examples() {
        }},
       {"shared pages: one size", "streaming:rerotate=cached-half", {}, [](PlanTarget& t) { t.shares_pages = true; }},
       {"drafts: a cache", "window-recompute", {}, [](PlanTarget& t) { t.draft_max = 4; }},
+      {"drafts: own caches",
+       "full",
+       {},
+       [](PlanTarget& t) {
+         t.draft_max = 4;
+         t.shares_layers = true;
+       }},
+      {"layer by layer: own caches",
+       "full",
+       {},
+       [](PlanTarget& t) {
+         t.layerwise = true;
+         t.shares_layers = true;
+       }},
       {"drafts: host pages",
        "full",
        {},

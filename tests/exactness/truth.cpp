@@ -376,6 +376,13 @@ void Truth::store(int layer, const Layer& rows) {
 }
 
 void Truth::layer(int index, const Layer& rows) {
+  if (const int source = hyper_.kv_layer(index); source != index) {  // no policy sees its attention
+    counts_ = false;
+    for (int h = 0; h < hyper_.geometry.layer(source).kv_heads; ++h)
+      for (int query = 0; query < count_; ++query) attend(source, rows, h, query);
+    counts_ = true;
+    return;
+  }
   store(index, rows);
   if (signals_.reads_inserted()) report_kv(index, rows);
   if (signals_.query_moments) ask(index, rows);
@@ -471,7 +478,7 @@ void Truth::attend(int layer, const Layer& rows, int kv_head, int query) {
     out.assign(static_cast<std::size_t>(shape.value_width), 0);
     for (std::size_t i = 0; i < seen.size(); ++i) {
       w[i] /= sum;
-      seen[i]->sum += w[i] / group;
+      if (counts_) seen[i]->sum += w[i] / group;
       double& greatest = of_group[i];
       greatest =
           signals_.reduction() == WeightReduction::kMeanOverGroup ? greatest + w[i] / group : std::max(greatest, w[i]);
@@ -493,7 +500,7 @@ void Truth::attend(int layer, const Layer& rows, int kv_head, int query) {
     verdict_.worst = error;
     verdict_.where = fmt::format("layer {}, head {}, token {}", layer, head, now);
   }
-  for (std::size_t i = 0; i < seen.size(); ++i) {
+  for (std::size_t i = 0; counts_ && i < seen.size(); ++i) {
     if (window_) {
       seen[i]->history.emplace_back(now, of_group[i]);
       continue;

@@ -188,6 +188,7 @@ class Truth {
   std::vector<std::int32_t> windows_;  // [table] INT32_MAX: all tokens are kept; empty: no windows
   long long repeated_ = 0;             // tokens of the prompt repeated so far
   bool repeating_ = false;             // this step is part of the repetition
+  bool counts_ = true;                 // attention is recorded for the policy
   std::vector<Table> tables_;
   std::vector<std::vector<Angle>> angles_;                 // of each rotary table, by distance
   std::vector<std::vector<double>> keys_, values_;         // [head], rows by position

@@ -119,6 +119,7 @@ inline const float* query_row(const AttentionShape& shape, const StepTokens& t, 
 struct AttentionStep {
   AttentionShape shape;
   int layer = 0, first_head = 0;       // the flat index of its first KV head
+  int kv_layer = 0;                    // the layer whose cache it reads; its own, but where layers share a cache
   const LayerView* cache = nullptr;    // [sequences]
   const StepTokens* tokens = nullptr;  // [sequences]
   int sequences = 0;

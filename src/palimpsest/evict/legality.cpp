@@ -529,6 +529,13 @@ constexpr auto kTable = std::to_array<Requirement>({
      }},
     {Scope::kTarget, "drafts: a cache", drafts, [](C c) { return c.method.cache; },
      [](C c) { return fmt::format("method {} has no cache: leave drafts out", c.method.name); }},
+    {Scope::kTarget, "drafts: own caches", drafts, [](C c) { return !c.target->shares_layers; },
+     [](C) -> std::string { return "drafts with a model whose layers share their caches are unsupported: leave them out"; }},
+    {Scope::kTarget, "layer by layer: own caches", [](C c) { return c.target->layerwise; },
+     [](C c) { return !c.target->shares_layers; },
+     [](C) -> std::string {
+       return "prompts cannot be read layer by layer by a model whose layers share their caches: leave it out";
+     }},
     {Scope::kTarget, "drafts: host pages", drafts, [](C c) { return c.target->shape.pages; },
      [](C) -> std::string {
        return "drafts are supported on the CPU's fast path only: leave out --portable, --device and --rpc, or drafts";

@@ -15,6 +15,7 @@ struct PlanTarget {
   // Geometry, cache types, page size, and whether keys and values are stored in host pages.
   CacheOptions shape = {};
   PositionKind positions = PositionKind::kNone;
+  bool shares_layers = false;            // layers read the caches of other layers
   bool scores_by_position = false;       // not by distance only: AttentionShape::query_factor
   int trained_context = 0;               // of the model; 0: unknown
   std::size_t memory = 0;                // max bytes of a sequence with budget auto; 0: unlimited

@@ -144,6 +144,13 @@ struct Decoder::Impl {
       for (const SequenceStep& s : step.input()) rows = std::ranges::copy(s.hidden, rows).out;
     if (!host) rows = staging.data();
     if (!host) ggml_backend_tensor_set(g.embeddings, rows, 0, ggml_nbytes(g.embeddings));
+    if (g.per_layer_inputs != nullptr) {
+      const auto row = static_cast<std::size_t>(g.per_layer_inputs->ne[0]);
+      per_layer.resize(row * step.ids().size());
+      for (std::size_t i = 0; i < step.ids().size(); ++i)
+        model->weights().per_layer_row(step.ids()[i], per_layer.data() + i * row);
+      ggml_backend_tensor_set(g.per_layer_inputs, per_layer.data(), 0, per_layer.size() * sizeof(float));
+    }
     if (g.query_temperature != nullptr) {
       const std::span<const float> factors = step.query_temperatures();
       ggml_backend_tensor_set(g.query_temperature, factors.data(), 0, factors.size_bytes());
@@ -168,7 +175,7 @@ struct Decoder::Impl {
   GraphMemory memory;
   std::list<DecoderGraph> graphs;  // most recently used first
   DecoderGraph* prepared = nullptr;
-  std::vector<float> staging, position_row, logits;
+  std::vector<float> staging, position_row, per_layer, logits;
   StepTimes times;
   GraphCounts counts;
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "palimpsest/core/error.h"
 #include "palimpsest/model/backend.h"
@@ -36,7 +37,9 @@ class Builder {
     if (g_.layers.first == 0) {
       x = norm(scaled(x, h_.embedding_scale), w_.embedding_norm);
     }
-    for (int i = g_.layers.first; i < g_.layers.last; ++i) x = layer(i, x);
+    if (h_.alt_up) x = alt_up_begin(x);
+    for (int i = g_.layers.first; i < g_.layers.last; ++i) x = h_.alt_up ? alt_up_layer(i, x) : layer(i, x);
+    if (h_.alt_up) x = alt_up_end(x);
     if (g_.layers.last == h_.layers) {
       x = norm(x, w_.output_norm);
       if (g_.result == StepResult::kLogits)
@@ -114,6 +117,11 @@ class Builder {
   ggml_tensor* attention(int i, const LayerWeights& l, ggml_tensor* x) {
     const LayerGeometry& g = h_.geometry.layer(i);
     if (h_.is_recurrent(i) && !f_.recurrent_beside_attention) return recurrent(i, l, x);
+    if (h_.kv_layer(i) != i) {
+      const KeysAndValues& kv = shared_kv_.at(h_.kv_layer(i));
+      return path_.build(g_, i, normed_heads(i, heads(product(l.q, x), g.key_width, g.query_heads), l.q_norm), kv.k,
+                         kv.v);
+    }
     if (g.kv_heads == 0) return x;
     if (h_.latent) return latent_attention(i, l, x);
     ggml_tensor *q = nullptr, *k = nullptr, *v = nullptr, *gate = nullptr;
@@ -136,7 +144,10 @@ class Builder {
     }
     q = normed_heads(i, q, l.q_norm);
     if (h_.has_query_temperature(i)) q = ggml_mul(c_, q, query_temperature());
-    ggml_tensor* out = path_.build(g_, i, q, normed_heads(i, k, l.k_norm), v);
+    k = normed_heads(i, k, l.k_norm);
+    if (f_.value_norm) v = ggml_rms_norm(c_, v, h_.norm_epsilon);
+    if (!h_.kv_layers.empty()) shared_kv_[i] = {k, v};
+    ggml_tensor* out = path_.build(g_, i, q, k, v);
     if (gate == nullptr) return out;
     return ggml_mul(c_, out, ggml_sigmoid(c_, ggml_reshape_2d(c_, gate, out->ne[0], out->ne[1])));
   }
@@ -289,6 +300,93 @@ class Builder {
     return l.down == nullptr ? x : add_feed_forward(l, x);
   }
 
+  // AltUp. The residual stream is [width, inputs, tokens].
+  ggml_tensor* inputs_of(ggml_tensor* stream, int first, int count) {
+    return ggml_cont(c_, ggml_view_3d(c_, stream, h_.width, count, g_.tokens, stream->nb[1], stream->nb[2],
+                                      at(first) * stream->nb[1]));
+  }
+  ggml_tensor* first_input(ggml_tensor* stream) {
+    return ggml_reshape_2d(c_, inputs_of(stream, 0, 1), h_.width, g_.tokens);
+  }
+  ggml_tensor* as_input(ggml_tensor* x) { return ggml_reshape_3d(c_, x, x->ne[0], 1, g_.tokens); }
+  ggml_tensor* repeated(ggml_tensor* x, int inputs) {
+    return ggml_repeat_4d(c_, as_input(x), h_.width, inputs, g_.tokens, 1);
+  }
+  ggml_tensor* as_long_as(ggml_tensor* x, ggml_tensor* like) {
+    const auto length = [&](ggml_tensor* y) { return ggml_sqrt(c_, ggml_sum_rows(c_, ggml_sqr(c_, y))); };
+    return ggml_div(c_, ggml_mul(c_, x, length(like)), length(x));
+  }
+
+  ggml_tensor* alt_up_begin(ggml_tensor* x) {
+    const AltUp& a = h_.alt_up;
+    g_.per_layer_inputs = ggml_new_tensor_2d(c_, GGML_TYPE_F32, std::int64_t{a.per_layer} * h_.layers, g_.tokens);
+    ggml_set_input(g_.per_layer_inputs);
+    const auto by_layer = [&](ggml_tensor* all, float factor) {
+      return ggml_reshape_3d(c_, ggml_scale(c_, all, factor), a.per_layer, h_.layers, g_.tokens);
+    };
+    const auto width = static_cast<float>(h_.width), own = static_cast<float>(a.per_layer);
+    ggml_tensor* projected =
+        norm(by_layer(product(w_.per_layer_projection, x), 1 / std::sqrt(width)), w_.per_layer_norm);
+    per_layer_ =
+        ggml_scale(c_, ggml_add(c_, projected, by_layer(g_.per_layer_inputs, std::sqrt(own))), std::sqrt(0.5F));
+    return ggml_concat(c_, as_input(x), as_long_as(per_head(w_.altup_in, repeated(x, a.inputs - 1)), as_input(x)), 1);
+  }
+
+  ggml_tensor* alt_up_end(ggml_tensor* stream) {
+    const int inputs = h_.alt_up.inputs;
+    ggml_tensor* first = inputs_of(stream, 0, 1);
+    ggml_tensor* others = as_long_as(per_head(w_.altup_out, inputs_of(stream, 1, inputs - 1)), first);
+    ggml_tensor* sum = first_input(stream);
+    for (int i = 0; i + 1 < inputs; ++i)
+      sum = ggml_add(c_, sum, ggml_reshape_2d(c_, inputs_of(others, i, 1), h_.width, g_.tokens));
+    sum = ggml_scale(c_, sum, 1 / static_cast<float>(inputs));
+    return g_.row_ids == nullptr ? sum : ggml_get_rows(c_, sum, ggml_view_1d(c_, g_.row_ids, g_.rows, 0));
+  }
+
+  ggml_tensor* alt_up_routes(const LayerWeights& l, ggml_tensor* x) {  // [inputs, tokens]
+    ggml_tensor* in = ggml_scale(c_, norm(x, l.altup_norm), 1 / static_cast<float>(h_.width));
+    return ggml_tanh(c_, product(l.altup_router, in));
+  }
+
+  // Values below mean + sparsity * deviation of their row become 0; the others are what exceeds it.
+  ggml_tensor* sparse(ggml_tensor* x) {
+    ggml_tensor* mean = ggml_mean(c_, x);
+    ggml_tensor* squares = ggml_sum_rows(c_, ggml_sqr(c_, ggml_sub(c_, x, mean)));
+    ggml_tensor* deviation = ggml_sqrt(c_, ggml_scale(c_, squares, 1 / static_cast<float>(x->ne[0] - 1)));
+    return ggml_relu(c_, ggml_sub(c_, x, ggml_add(c_, mean, ggml_scale(c_, deviation, h_.alt_up.sparsity))));
+  }
+
+  ggml_tensor* alt_up_layer(int i, ggml_tensor* stream) {
+    const LayerWeights& l = w_.layers[i];
+    const AltUp& a = h_.alt_up;
+    const float half = std::sqrt(0.5F);
+    ggml_tensor* factors = product(l.altup_predict, alt_up_routes(l, first_input(stream)));
+    ggml_tensor* by_dimension = ggml_cont(c_, ggml_permute(c_, stream, 1, 0, 2, 3));  // [inputs, width, tokens]
+    stream = ggml_add(c_, ggml_mul_mat(c_, by_dimension, ggml_reshape_3d(c_, factors, a.inputs, a.inputs, g_.tokens)),
+                      stream);
+    ggml_tensor* predicted = first_input(stream);
+
+    ggml_tensor* in = norm(predicted, l.attention_norm);
+    ggml_tensor* laurel = ggml_add(c_, norm(product(l.laurel_out, product(l.laurel_in, in)), l.laurel_norm), in);
+    ggml_tensor* attended = norm(product(l.attention_output, attention(i, l, in)), l.post_attention_norm);
+    ggml_tensor* x = ggml_scale(c_, ggml_add(c_, ggml_add(c_, attended, predicted), laurel), half);
+    in = norm(x, l.feed_forward_norm);
+    ggml_tensor* gate = product(l.gate, in);
+    ggml_tensor* out = product(l.down, gated(i < a.sparse_layers ? sparse(gate) : gate, product(l.up, in)));
+    x = ggml_add(c_, norm(out, l.post_feed_forward_norm), x);
+
+    factors = ggml_scale_bias(c_, product(l.altup_correct, alt_up_routes(l, x)), 1, 1);
+    ggml_tensor* change = repeated(ggml_sub(c_, x, predicted), a.inputs);
+    stream = ggml_add(c_, ggml_mul(c_, change, ggml_reshape_3d(c_, factors, 1, a.inputs, g_.tokens)), stream);
+
+    // The layer's own embedding, to all inputs but the first.
+    ggml_tensor* own =
+        ggml_view_2d(c_, per_layer_, a.per_layer, g_.tokens, per_layer_->nb[2], at(i) * per_layer_->nb[1]);
+    x = act(product(l.per_layer_gate, ggml_mul(c_, first_input(stream), l.altup_scale)));
+    x = norm(product(l.per_layer_out, ggml_mul(c_, x, ggml_cont(c_, own))), l.per_layer_norm);
+    return ggml_concat(c_, inputs_of(stream, 0, 1), ggml_add(c_, inputs_of(stream, 1, a.inputs - 1), as_input(x)), 1);
+  }
+
   ggml_tensor* add_feed_forward(const LayerWeights& l, ggml_tensor* x) {
     ggml_tensor* out = norm(feed_forward(l, norm(x, l.feed_forward_norm)), l.post_feed_forward_norm);
     return ggml_add(c_, scaled(out, h_.residual_scale), x);
@@ -397,6 +495,11 @@ class Builder {
   const Hyperparameters& h_;
   const Weights& w_;
   AttentionPath& path_;
+  struct KeysAndValues {
+    ggml_tensor *k, *v;
+  };
+  std::map<int, KeysAndValues> shared_kv_;  // by layer, of layers whose cache others read
+  ggml_tensor* per_layer_ = nullptr;        // [per_layer, layers, tokens]
 };
 
 // A custom operator is a function of this process; a device that runs elsewhere would claim to support it.

@@ -16,8 +16,9 @@ Step::Step(const Hyperparameters& hyper, bool materialize) : hyper_(hyper), mate
     const std::vector<float> none, &sinks = hyper.sink_logits.empty() ? none : hyper.sink_logits[i],
                                    &factor = hyper.query_factors.empty() ? none : hyper.query_factors[i];
     layers_[i].layer = i;
-    const LayerGeometry& g = hyper.geometry.layer(i);
-    layers_[i].first_head = hyper.geometry.first_head(i);
+    layers_[i].kv_layer = hyper.kv_layer(i);
+    const LayerGeometry& g = hyper.geometry.layer(layers_[i].kv_layer);
+    layers_[i].first_head = hyper.geometry.first_head(layers_[i].kv_layer);
     layers_[i].shape = {.query_heads = g.query_heads,
                         .kv_heads = g.kv_heads,
                         .head_dim = g.key_width,
@@ -152,7 +153,7 @@ void Step::prepare(std::span<const SequenceStep> sequences) {
     AttentionStep& a = layers_[layer];
     const std::size_t first = geometry.first_head(layer), heads = geometry.layer(layer).kv_heads;
     for (std::size_t i = 0; i < count; ++i) {
-      views_[layer * count + i] = sequences[i].cache->view(layer);
+      views_[layer * count + i] = sequences[i].cache->view(a.kv_layer);
       const auto copy_heads = [&](float* const* from, std::vector<float*>& to) {
         if (from == nullptr) return;
         std::copy_n(from + first, heads, to.begin() + static_cast<std::ptrdiff_t>(first * count + i * heads));
@@ -163,9 +164,10 @@ void Step::prepare(std::span<const SequenceStep> sequences) {
     a.cache = views_.data() + layer * count;
     a.tokens = ropes_[static_cast<std::size_t>(hyper_.rope_of(layer))].tokens.data();
     a.sequences = static_cast<int>(count);
-    a.weights = weights ? weights_.data() + first * count : nullptr;
-    a.sums = sums ? sums_.data() + first * count : nullptr;
-    a.on_weights = weights ? report_weights : nullptr;
+    const bool own = a.kv_layer == layer;  // only its own attention is reported
+    a.weights = weights && own ? weights_.data() + first * count : nullptr;
+    a.sums = sums && own ? sums_.data() + first * count : nullptr;
+    a.on_weights = weights && own ? report_weights : nullptr;
     a.find_patches = find_patches;
     a.context = this;
   }

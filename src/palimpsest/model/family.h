@@ -146,7 +146,10 @@ struct Family {
   Presence qkv_bias = Presence::kNo;        // attn_{q,k,v}.bias, attn_qkv.bias
   Presence attention_bias = Presence::kNo;  // attn_output.bias
   bool sink_logits = false;                 // attn_sinks: AttentionShape::sink_logits
-  bool gated_attention = false;             // each head's Q rows are followed by those of a gate: sigmoid(gate) * out
+  bool value_norm = false;                  // values are divided by their RMS, without weights
+  int own_kv_layers =
+      0;  // layers from this one on read the cache of an earlier one: Hyperparameters::kv_layers; 0: none
+  bool gated_attention = false;  // each head's Q rows are followed by those of a gate: sigmoid(gate) * out
   // Feed-forward.
   FeedForward feed_forward = FeedForward::kGated;
   Activation activation = Activation::kSilu;
@@ -165,6 +168,7 @@ struct Family {
   Recurrence recurrence = Recurrence::kNone;  // of layers without KV heads
   bool recurrent_beside_attention = false;    // ... of all layers: both read the same input, and are added
   Presence gated_norm = Presence::kYes;       // ssm_norm, of Mamba-2
+  bool alt_up = false;                        // Hyperparameters::alt_up
   // Input and output.
   bool scaled_embedding = false;          // times sqrt(width)
   Presence output = Presence::kOptional;  // output.weight; else tied to the embedding

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <string_view>
+#include <utility>
 
 #include "palimpsest/core/error.h"
 #include "palimpsest/core/gguf_file.h"
@@ -137,6 +138,23 @@ void Hyperparameters::add_recurrent_layers(int taps, const StateHeads& heads, bo
     state.offset = offset;
     offset += state.floats();
   }
+}
+
+bool Hyperparameters::share_kv(int own) {
+  if (own >= layers) return true;
+  std::vector<LayerGeometry> all;
+  for (int i = 0; i < layers; ++i) {
+    all.push_back(geometry.layer(i));
+    kv_layers.push_back(i);
+    if (i < own) continue;
+    int source = own - 1;
+    while (source >= 0 && geometry.layer(source).window != geometry.layer(i).window) --source;
+    if (source < 0) return false;
+    kv_layers.back() = source;
+    all.back().kv_heads = 0;
+  }
+  geometry = HeadGeometry(std::move(all));
+  return true;
 }
 
 std::vector<float> alibi_slopes(int heads, double max_bias) {

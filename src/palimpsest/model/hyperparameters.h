@@ -29,6 +29,18 @@ struct LayerState {
 };
 inline constexpr int kMaxTaps = 16;
 
+// Of Gemma 3n. The residual stream has several inputs per token (AltUp, arXiv 2301.13310): a layer predicts all from
+// all, computes the first one and corrects all. Attention has a product of low rank beside it (Laurel, arXiv
+// 2411.07501). Each layer reads an embedding of the token of its own. Feed-forward gates below mean + sparsity *
+// deviation are 0 in the first layers.
+struct AltUp {
+  int inputs = 0, per_layer = 0, laurel_rank = 0;  // widths of a layer's embedding, of Laurel
+  int sparse_layers = 0;
+  float sparsity = 0;
+
+  explicit operator bool() const { return inputs > 0; }
+};
+
 struct Hyperparameters {
   std::string architecture;  // GGUF general.architecture
   std::string name;          // general.name, or the synthetic shape
@@ -69,7 +81,9 @@ struct Hyperparameters {
   float expert_scale = 1;                         // factor of these weights
   int expert_groups = 1, expert_groups_used = 1;  // experts are chosen from the groups with the highest two scores
   LatentAttention latent = {};
-  bool delta_in_one = false;         // q, k, v and z of the delta rule are one product, by group
+  bool delta_in_one = false;  // q, k, v and z of the delta rule are one product, by group
+  AltUp alt_up = {};
+  std::vector<int> kv_layers = {};   // [layers] the layer whose cache a layer reads; empty: all have their own
   Pooling pooling = Pooling::kMean;  // of embeddings; kNone: the file asks for another kind
   std::size_t parameters = 0, weight_bytes = 0;
   std::string streaming_head_file;  // path of model.duo next to model.gguf: streaming heads (budget/split.h); empty: no
@@ -84,6 +98,9 @@ struct Hyperparameters {
     return local ? 1 : 0;
   }
   const RopeOptions& rope_table(int index) const { return index == 0 ? rope : *local_rope; }
+  int kv_layer(int layer) const { return kv_layers.empty() ? layer : kv_layers[at(layer)]; }
+  // Layers from `own` on read the cache of the last one before it with the same window. false: there is none.
+  bool share_kv(int own);
   int expert_width() const { return expert_latent > 0 ? expert_latent : width; }
   // The layer scales its queries by their positions.
   bool has_query_temperature(int layer) const {

@@ -103,11 +103,13 @@ std::vector<Use> check_tensors(Weights& w, const Family& family, const Hyperpara
     const GgufTensor* t = find_tensor(w.file, spec);
     if (t == nullptr) continue;
     seen.insert(t->name);
-    if (spec.kind == TensorSpec::Kind::kNumbers) continue;
+    if (spec.kind == TensorSpec::Kind::kNumbers || spec.kind == TensorSpec::Kind::kUnused) continue;
     if (spec.kind != TensorSpec::Kind::kHostRows)
       uses.push_back({t, spec.target, spec.kind});
     else
-      (spec.name == "token_embd.weight" ? w.embedding : w.positions) = t;
+      (spec.name == "token_embd.weight"      ? w.embedding
+       : spec.name == "position_embd.weight" ? w.positions
+                                             : w.per_layer_embedding) = t;
   }
   if (!seen.contains("output.weight")) uses.push_back({w.embedding, &w.output, TensorSpec::Kind::kMatrix});
   // An unused tensor means that the model computes something that this graph does not.

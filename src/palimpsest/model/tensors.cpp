@@ -36,8 +36,8 @@ class List {
     vector(slots.weight, name + ".weight", size, presence, rows);
     vector(slots.bias, name + ".bias", size, both(presence, bias), rows);
   }
-  void host_rows(const std::string& name, std::int64_t rows, Presence presence) {
-    out_.push_back({name, {h_.width, rows, 1}, Kind::kHostRows, presence, nullptr});
+  void host_rows(const std::string& name, std::int64_t rows, Presence presence, std::int64_t width = 0) {
+    out_.push_back({name, {width > 0 ? width : h_.width, rows, 1}, Kind::kHostRows, presence, nullptr});
   }
 
   void ends(Weights& w) {
@@ -47,6 +47,41 @@ class List {
     norm(w.output_norm, std::string(f_.output_norm_name), h_.width);
     matrix(w.output, "output", h_.width, h_.vocabulary, f_.output);
     vector(w.output_bias, "output.bias", h_.vocabulary, f_.output_bias);
+    if (!h_.alt_up) return;
+    const std::int64_t all = std::int64_t{h_.layers} * h_.alt_up.per_layer;
+    host_rows("per_layer_token_embd.weight", h_.vocabulary, Presence::kYes, all);
+    matrix(w.per_layer_projection, "per_layer_model_proj", h_.width, all);
+    norm(w.per_layer_norm, "per_layer_proj_norm", h_.alt_up.per_layer);
+    heads(w.altup_in, "altup_proj", h_.width, h_.width, h_.alt_up.inputs - 1);
+    heads(w.altup_out, "altup_unembd_proj", h_.width, h_.width, h_.alt_up.inputs - 1);
+  }
+
+  void alt_up(LayerWeights& l, const std::string& blk) {
+    const AltUp& a = h_.alt_up;
+    matrix(l.altup_router, blk + "altup_router", h_.width, a.inputs);
+    norm(l.altup_norm, blk + "altup_router_norm", h_.width);
+    matrix(l.altup_predict, blk + "altup_predict_coef", a.inputs, std::int64_t{a.inputs} * a.inputs);
+    matrix(l.altup_correct, blk + "altup_correct_coef", a.inputs, a.inputs);
+    vector(l.altup_scale, blk + "altup_correct_scale.weight", h_.width, Presence::kYes);
+    matrix(l.laurel_in, blk + "laurel_l", h_.width, a.laurel_rank);
+    matrix(l.laurel_out, blk + "laurel_r", a.laurel_rank, h_.width);
+    norm(l.laurel_norm, blk + "laurel_post_norm", h_.width);
+    matrix(l.per_layer_gate, blk + "inp_gate", h_.width, a.per_layer);
+    matrix(l.per_layer_out, blk + "proj", a.per_layer, h_.width);
+    norm(l.per_layer_norm, blk + "post_norm", h_.width);
+  }
+
+  // A layer that reads the cache of another, whose geometry is `kv`. Its file has keys and values, too: unused.
+  void attention_to(LayerWeights& l, const LayerGeometry& g, const LayerGeometry& kv, const std::string& blk) {
+    const std::int64_t k = std::int64_t{kv.kv_heads} * kv.key_width, v = std::int64_t{kv.kv_heads} * kv.value_width;
+    norm(l.attention_norm, blk + "attn_norm", h_.width, f_.attention_norm);
+    matrix(l.q, blk + "attn_q", h_.width, std::int64_t{g.query_heads} * g.key_width);
+    norm(l.q_norm, blk + "attn_q_norm", g.key_width);
+    out_.push_back({blk + "attn_k.weight", {h_.width, k, 1}, Kind::kUnused, Presence::kOptional, nullptr});
+    out_.push_back({blk + "attn_v.weight", {h_.width, v, 1}, Kind::kUnused, Presence::kOptional, nullptr});
+    out_.push_back({blk + "attn_k_norm.weight", {kv.key_width, 1, 1}, Kind::kUnused, Presence::kOptional, nullptr});
+    matrix(l.attention_output, blk + "attn_output", std::int64_t{g.query_heads} * g.value_width, h_.width);
+    norm(l.post_attention_norm, blk + "post_attention_norm", h_.width, f_.post_norms);
   }
 
   void attention(LayerWeights& l, const LayerGeometry& g, const std::string& blk, bool packed) {
@@ -215,9 +250,12 @@ std::vector<TensorSpec> tensors_of(const Family& family, const Hyperparameters& 
     const std::string blk = "blk." + std::to_string(i) + ".";
     const auto at = static_cast<std::size_t>(i);
     if (hyper.is_recurrent(i)) list.recurrent(weights.layers[at], hyper.states[at], blk);
-    if (!hyper.is_recurrent(i) || family.recurrent_beside_attention)
+    if (hyper.kv_layer(i) != i)
+      list.attention_to(weights.layers[at], hyper.geometry.layer(i), hyper.geometry.layer(hyper.kv_layer(i)), blk);
+    else if (!hyper.is_recurrent(i) || family.recurrent_beside_attention)
       list.attention(weights.layers[at], hyper.geometry.layer(i), blk, packed_qkv);
     list.feed_forward(weights.layers[at], hyper.feed_forward[at], blk, hyper.is_mixture(i));
+    if (hyper.alt_up) list.alt_up(weights.layers[at], blk);
   }
   return list.take();
 }

@@ -20,6 +20,7 @@ struct TensorSpec {
     kHeads,    // a matrix for each head
     kVector,   // norms, biases: small, f32 on the device
     kNumbers,  // f32 read by the host into Hyperparameters
+    kUnused,   // in the file, but not read
     kHostRows  // embeddings: read from the file by the host, row by row
   };
   std::string name;

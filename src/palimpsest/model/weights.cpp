@@ -23,6 +23,11 @@ void Weights::embedding_row(TokenId token, float* out) const {
   read_row(*embedding, token, out);
 }
 
+void Weights::per_layer_row(TokenId token, float* out) const {
+  assert(token >= 0 && token < per_layer_embedding->ne[1]);
+  read_row(*per_layer_embedding, token, out);
+}
+
 void Weights::position_row(int position, float* out) const {
   assert(position >= 0 && position < positions->ne[1]);
   read_row(*positions, position, out);

@@ -36,6 +36,10 @@ struct LayerWeights {
   ggml_tensor *router = nullptr, *router_bias = nullptr, *selection_bias = nullptr;  // the experts of a token
   ggml_tensor *shared_gate = nullptr, *shared_up = nullptr, *shared_down = nullptr;  // of the experts of all tokens
   ggml_tensor* shared_router = nullptr;
+  // AltUp: AltUp's router, predictions and corrections; Laurel; the layer's own embedding.
+  ggml_tensor *altup_router = nullptr, *altup_predict = nullptr, *altup_correct = nullptr, *altup_scale = nullptr;
+  ggml_tensor *laurel_in = nullptr, *laurel_out = nullptr, *per_layer_gate = nullptr, *per_layer_out = nullptr;
+  NormWeights altup_norm = {}, laurel_norm = {}, per_layer_norm = {};
   ggml_tensor *latent_down = nullptr, *latent_up = nullptr;  // before and after the chosen experts
 };
 
@@ -44,6 +48,10 @@ struct Weights {
   NormWeights embedding_norm, output_norm;
   ggml_tensor* output = nullptr;  // the embedding if the file has no output matrix (tied)
   ggml_tensor* output_bias = nullptr;
+  // AltUp: all layers' embeddings from the model's, and the other inputs of the residual stream from the first, and
+  // back.
+  ggml_tensor *per_layer_projection = nullptr, *altup_in = nullptr, *altup_out = nullptr;
+  NormWeights per_layer_norm = {};
   std::vector<ggml_backend_dev_t> devices;  // of ModelOptions::device
   std::vector<int> device_of;               // [layers + 1]: the device of each layer, and of the output
   ggml_backend_dev_t device = nullptr;      // the first
@@ -54,10 +62,11 @@ struct Weights {
   const Panels* panels_of(const ggml_tensor* matrix) const;
 
   void embedding_row(TokenId token, float* out) const;  // [width]
+  void per_layer_row(TokenId token, float* out) const;  // [layers * per_layer], of AltUp
   void position_row(int position, float* out) const;    // [width], of learned positions
 
   GgufFile file;  // kept open: embeddings, and on the CPU matrices, are read from it
-  const GgufTensor *embedding = nullptr, *positions = nullptr;
+  const GgufTensor *embedding = nullptr, *positions = nullptr, *per_layer_embedding = nullptr;
   std::vector<ggml_context_ptr> contexts;
   std::vector<DeviceBuffer> buffers;
   std::unordered_map<const ggml_tensor*, Panels> panels;

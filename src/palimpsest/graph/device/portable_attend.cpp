@@ -38,7 +38,7 @@ ggml_tensor* PortablePath::build(DecoderGraph& graph, int layer, ggml_tensor* q,
   const int dims = a.shape.rope_dims;
   for (ggml_tensor** x : {&q, &k, &v})
     if (!ggml_is_contiguous(*x)) *x = ggml_cont(c, *x);
-  if (step_->report_kv()) {
+  if (step_->report_kv() && a.kv_layer == layer) {
     for (ggml_tensor* x : {k, v}) {  // outputs: their memory is not reused before the graph has run
       ggml_set_output(x);
       if (x->view_src != nullptr) ggml_set_output(x->view_src);
@@ -110,12 +110,13 @@ ggml_tensor* PortablePath::attend(DecoderGraph& graph, int layer, int sequence, 
   }
 
   // Insert.
-  ggml_tensor* keys = ggml_set_rows(c, storage.keys(layer), by_head(c, k), table.in.key_rows);
-  ggml_tensor* stored = storage.values(layer);
+  ggml_tensor* keys = ggml_set_rows(c, storage.keys(a.kv_layer), by_head(c, k), table.in.key_rows);
+  ggml_tensor* stored = storage.values(a.kv_layer);
   ggml_tensor* elements = ggml_reshape_3d(c, by_head(c, v), 1, shape.value_dim * count, heads);
   ggml_tensor* values = ggml_set_rows(c, ggml_reshape_3d(c, stored, 1, stored->ne[0] * shape.value_dim, heads),
                                       elements, table.in.value_rows);
-  keys = ggml_view_3d(c, keys, shape.head_dim, span, heads, storage.keys(layer)->nb[1], storage.keys(layer)->nb[2], 0);
+  keys = ggml_view_3d(c, keys, shape.head_dim, span, heads, storage.keys(a.kv_layer)->nb[1],
+                      storage.keys(a.kv_layer)->nb[2], 0);
   values = ggml_view_3d(c, values, span, shape.value_dim, heads, stored->nb[1], stored->nb[2], 0);
 
   // Scores: the rows of a KV head are [tokens] x [its query heads].
@@ -153,7 +154,8 @@ ggml_tensor* PortablePath::attend(DecoderGraph& graph, int layer, int sequence, 
     ggml_soft_max_add_sinks(weights, rows.sink_logits);
     weights = ggml_reshape_4d(c, weights, span, count, group, heads);
   }
-  if (step_->input()[sequence].weights != nullptr) collect_weights(graph, in, layer, weights, step_->input()[sequence]);
+  if (step_->input()[sequence].weights != nullptr && a.kv_layer == layer)
+    collect_weights(graph, in, layer, weights, step_->input()[sequence]);
 
   ggml_tensor* mixed =
       ggml_mul_mat(c, exact(c, layer, values), ggml_reshape_3d(c, weights, span, count * group, heads));

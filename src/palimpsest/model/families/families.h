@@ -23,6 +23,7 @@ extern const Family kExaone4Family;
 extern const Family kFalconH1Family;
 extern const Family kGemma2Family;
 extern const Family kGemma3Family;
+extern const Family kGemma3nFamily;
 extern const Family kGemmaFamily;
 extern const Family kGlm4Family;
 extern const Family kGlm4MoeFamily;
@@ -59,17 +60,20 @@ extern const Family kSmolLm3Family;
 extern const Family kStableLmFamily;
 
 inline constexpr const Family* kFamilies[] = {
-    &kArceeFamily,      &kBailingMoe2Family, &kBloomFamily,         &kCohere2Family,    &kCommandRFamily,
-    &kDeciFamily,       &kDeepseek2Family,   &kDots1Family,         &kErnie45Family,    &kErnie45MoeFamily,
-    &kExaone4Family,    &kFalconH1Family,    &kGemma2Family,        &kGemma3Family,     &kGemmaFamily,
-    &kGlm4Family,       &kGlm4MoeFamily,     &kGpt2Family,          &kGptJFamily,       &kGptNeoxFamily,
-    &kGptOssFamily,     &kGraniteFamily,     &kGraniteHybridFamily, &kGraniteMoeFamily, &kHunyuanDenseFamily,
-    &kHunyuanMoeFamily, &kLfm2Family,        &kLfm2MoeFamily,       &kLlama4Family,     &kLlamaFamily,
-    &kMinimaxM2Family,  &kMptFamily,         &kNemotronFamily,      &kNemotronHFamily,  &kNemotronHMoeFamily,
-    &kOlmo2Family,      &kOpenElmFamily,     &kOptFamily,           &kPhi3Family,       &kQwen2Family,
-    &kQwen35Family,     &kQwen35MoeFamily,   &kQwen3Family,         &kQwen3MoeFamily,   &kQwen3NextFamily,
-    &kSeedOssFamily,    &kSmolLm3Family,     &kStableLmFamily,
+    &kArceeFamily,        &kBailingMoe2Family, &kBloomFamily,     &kCohere2Family,       &kCommandRFamily,
+    &kDeciFamily,         &kDeepseek2Family,   &kDots1Family,     &kErnie45Family,       &kErnie45MoeFamily,
+    &kExaone4Family,      &kFalconH1Family,    &kGemma2Family,    &kGemma3Family,        &kGemma3nFamily,
+    &kGemmaFamily,        &kGlm4Family,        &kGlm4MoeFamily,   &kGpt2Family,          &kGptJFamily,
+    &kGptNeoxFamily,      &kGptOssFamily,      &kGraniteFamily,   &kGraniteHybridFamily, &kGraniteMoeFamily,
+    &kHunyuanDenseFamily, &kHunyuanMoeFamily,  &kLfm2Family,      &kLfm2MoeFamily,       &kLlama4Family,
+    &kLlamaFamily,        &kMinimaxM2Family,   &kMptFamily,       &kNemotronFamily,      &kNemotronHFamily,
+    &kNemotronHMoeFamily, &kOlmo2Family,       &kOpenElmFamily,   &kOptFamily,           &kPhi3Family,
+    &kQwen2Family,        &kQwen35Family,      &kQwen35MoeFamily, &kQwen3Family,         &kQwen3MoeFamily,
+    &kQwen3NextFamily,    &kSeedOssFamily,     &kSmolLm3Family,   &kStableLmFamily,
 };
+
+struct AltUp;
+AltUp gemma3n_alt_up();  // the published sizes
 
 // Throws Error that names the architecture and lists the supported ones.
 const Family& find_family(std::string_view architecture);

@@ -88,6 +88,8 @@ Hyperparameters hyperparameters_of(const SyntheticShape& s, const Family& family
   h.expert_interval = s.expert_interval;
   h.expert_latent = s.expert_latent;
   h.delta_in_one = s.delta_in_one;
+  if (family.alt_up) h.alt_up = gemma3n_alt_up();
+  if (family.own_kv_layers > 0) h.share_kv(family.own_kv_layers);
   h.latent = s.latent;
   h.rope.dims = s.rope_dims < 0 ? s.head_dim : s.rope_dims;
   h.expert_feed_forward = s.expert_feed_forward > 0 ? s.expert_feed_forward : s.feed_forward;
@@ -108,7 +110,8 @@ std::vector<Tensor> tensors_of(const SyntheticShape& s) {
   for (const TensorSpec& spec : tensors_of(family, hyperparameters_of(s, family), family.packed_qkv, unused)) {
     if (!wanted(spec, s)) continue;
     const bool small = spec.kind == TensorSpec::Kind::kVector || spec.kind == TensorSpec::Kind::kNumbers,
-               router = spec.name.find("ffn_gate_inp") != std::string::npos;
+               router = spec.name.find("ffn_gate_inp") != std::string::npos ||
+                        spec.name.find("altup") != std::string::npos || spec.name.find("laurel") != std::string::npos;
     ggml_type type = small || router ? GGML_TYPE_F32 : s.type;
     for (const auto& [part, other] : s.type_of)
       if (spec.name.find(part) != std::string::npos) type = other;
@@ -117,9 +120,13 @@ std::vector<Tensor> tensors_of(const SyntheticShape& s) {
            spec.name, spec.ne[0], ggml_type_name(type), ggml_blck_size(type));
     const auto named = [&](const char* end) { return spec.name.ends_with(end); };
     const bool taps = named("conv.weight") || named("conv1d.weight");
-    const float mean = (small && (named("norm.weight") || named("ffn_norm"))) || named("ssm_d") ? 1.0F
-                       : named("ssm_a")                                                         ? -0.5F
-                                                                                                : 0.0F;
+    // Sharp attention would make a random model chaotic.
+    const bool unscaled = family.value_norm && (named("attn_q_norm.weight") || named("attn_k_norm.weight"));
+    const float mean =
+        unscaled                                                                                             ? 0.15F
+        : (small && (named("norm.weight") || named("ffn_norm") || named("_scale.weight"))) || named("ssm_d") ? 1.0F
+        : named("ssm_a")                                                                                     ? -0.5F
+                                                                                                             : 0.0F;
     list.push_back(
         {spec.name, spec.ne, type, mean, small && !taps ? 0.1F : 1.0F / std::sqrt(static_cast<float>(spec.ne[0]))});
   }
