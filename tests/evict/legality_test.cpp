@@ -122,13 +122,6 @@ const std::vector<Example>& examples() {
          t.draft_max = 4;
          t.shares_layers = true;
        }},
-      {"layer by layer: own caches",
-       "full",
-       {},
-       [](PlanTarget& t) {
-         t.layerwise = true;
-         t.shares_layers = true;
-       }},
       {"drafts: host pages",
        "full",
        {},
@@ -166,6 +159,11 @@ const std::vector<Example>& examples() {
        [](PlanTarget& t) {
          t.layerwise = true;
          t.shape.state_floats = 8;
+       }},
+      {"layerwise: one stream", "snapkv", snapkv(),
+       [](PlanTarget& t) {
+         t.layerwise = true;
+         t.several_streams = true;
        }},
       {"layerwise: own steps", "snapkv", snapkv(),
        [](PlanTarget& t) {

@@ -14,6 +14,7 @@ PlanTarget plan_target(const Hyperparameters& hyper, const SessionOptions& optio
   target.shape.page_size = options.page_size;
   target.positions = hyper.positions();
   target.shares_layers = !hyper.kv_layers.empty();
+  target.several_streams = bool(hyper.alt_up);
   target.scores_by_position = !hyper.query_factors.empty();
   target.trained_context = hyper.trained_context;
   target.memory = options.auto_memory;

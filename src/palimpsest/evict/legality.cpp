@@ -75,25 +75,6 @@ std::string foreign_option(C c) {
   return "";
 }
 
-bool drafts(C c) {
-  return c.target->draft_max > 0;
-}
-bool drops_each(C c) {
-  return victims_follow_from_text(c.method, c.signals);
-}
-// Whether a step of drafts can read more than one token: no eviction is due after each token, or its victim is known.
-bool room_for_drafts(C c) {
-  const Method& m = c.method;
-  return !m.evicts() || m.schedule == Schedule::kPrompt || m.schedule == Schedule::kPage || m.interval > 1 ||
-         by_block(c) || drops_each(c);
-}
-bool has_windows(C c) {
-  const HeadGeometry& geometry = c.target->shape.geometry;
-  for (int layer = 0; layer < geometry.layers(); ++layer)
-    if (geometry.layer(layer).kv_heads > 0 && geometry.layer(layer).window != INT32_MAX) return true;
-  return false;
-}
-
 int page_of(C c) {
   return c.method.page_of(c.page_size);
 }
@@ -154,8 +135,8 @@ constexpr auto kTable = std::to_array<Requirement>({
     {Scope::kMethod, "schedule: policy",
      [](C c) {
        const Method& m = c.method;
-       return m.schedule != Schedule::kStep || m.headroom != 0 || m.max_drop != 0 || m.spare != 0 ||
-              m.overlap != 0 || m.evict_after || m.split != Split::kUniform;
+       return m.schedule != Schedule::kStep || m.headroom != 0 || m.max_drop != 0 || m.spare != 0 || m.overlap != 0 ||
+              m.evict_after || m.split != Split::kUniform;
      },
      evicts,
      [](C) -> std::string {
@@ -176,8 +157,8 @@ constexpr auto kTable = std::to_array<Requirement>({
        return fmt::format(
            "budget {} is below sinks {} + recent {}{}{}{}{} + 1: raise it to at least {} or protect fewer "
            "tokens",
-           m.budget, m.sinks(), m.recent(), term("pinned", m.pinned()), term("slack", m.headroom), term("overlap", m.overlap),
-           term("refresh", m.spare), legal_budget(m));
+           m.budget, m.sinks(), m.recent(), term("pinned", m.pinned()), term("slack", m.headroom),
+           term("overlap", m.overlap), term("refresh", m.spare), legal_budget(m));
      }},
     {Scope::kMethod, "every: range", evicts,
      [](C c) { return !knows_budget(c) || c.method.budget + static_cast<long long>(c.method.interval) <= kMaxTokens; },
@@ -218,15 +199,17 @@ constexpr auto kTable = std::to_array<Requirement>({
            "schedule=prompt or prompt+step",
            option(c, "schedule"));
      }},
-    {Scope::kMethod, "ada: mechanism", [](C c) { return c.method.split == Split::kAda; }, [](C c) { return !by_block(c); },
+    {Scope::kMethod, "ada: mechanism", [](C c) { return c.method.split == Split::kAda; },
+     [](C c) { return !by_block(c); },
      [](C) -> std::string {
        return "split ada with mechanism block: a head's share may be less than a page; use mechanism=in-place";
      }},
     {Scope::kMethod, "page: mechanism", [](C c) { return c.method.page != 0; },
      [](C c) { return by_block(c) || c.method.schedule == Schedule::kPage; },
      [](C c) {
-       return fmt::format("page {} where no pages are evicted: it is of mechanism=block and schedule=page; leave it out",
-                          c.method.page);
+       return fmt::format(
+           "page {} where no pages are evicted: it is of mechanism=block and schedule=page; leave it out",
+           c.method.page);
      }},
     {Scope::kMethod, "page: multiple of 8", [](C c) { return c.method.page != 0; },
      [](C c) { return c.method.page % 8 == 0; },
@@ -323,8 +306,8 @@ constexpr auto kTable = std::to_array<Requirement>({
     {Scope::kPolicy, "scorer: policy", [](C c) { return c.method.scorer != "auto"; },
      [](C c) { return c.signals.model; },
      [](C c) {
-       return fmt::format("scorer {} with policy {}: it has none; leave it out or take policy learned or temporal", c.method.scorer,
-                          c.method.policy);
+       return fmt::format("scorer {} with policy {}: it has none; leave it out or take policy learned or temporal",
+                          c.method.scorer, c.method.policy);
      }},
     {Scope::kPolicy, "query moments: positions", [](C c) { return c.signals.query_moments.has_value(); },
      [](C c) { return c.method.positions == Positions::kOriginal; },
@@ -527,46 +510,6 @@ constexpr auto kTable = std::to_array<Requirement>({
      [](C) -> std::string {
        return "rerotate=cached-half needs pages of another size than the other requests': use rerotate=fused";
      }},
-    {Scope::kTarget, "drafts: a cache", drafts, [](C c) { return c.method.cache; },
-     [](C c) { return fmt::format("method {} has no cache: leave drafts out", c.method.name); }},
-    {Scope::kTarget, "drafts: own caches", drafts, [](C c) { return !c.target->shares_layers; },
-     [](C) -> std::string { return "drafts with a model whose layers share their caches are unsupported: leave them out"; }},
-    {Scope::kTarget, "layer by layer: own caches", [](C c) { return c.target->layerwise; },
-     [](C c) { return !c.target->shares_layers; },
-     [](C) -> std::string {
-       return "prompts cannot be read layer by layer by a model whose layers share their caches: leave it out";
-     }},
-    {Scope::kTarget, "drafts: host pages", drafts, [](C c) { return c.target->shape.pages; },
-     [](C) -> std::string {
-       return "drafts are supported on the CPU's fast path only: leave out --portable, --device and --rpc, or drafts";
-     }},
-    {Scope::kTarget, "drafts: query group", drafts,
-     [](C c) { return max_draft_tokens(c.target->shape.geometry.max_group()) > 1; },
-     [](C c) {
-       return fmt::format("drafts with {} query heads for one KV head: at most {}; leave drafts out",
-                          c.target->shape.geometry.max_group(), kDraftRows / 2);
-     }},
-    {Scope::kTarget, "drafts: interval", drafts, room_for_drafts,
-     [](C c) {
-       return fmt::format(
-           "drafts with policy {} at every=1: each token evicts another, which its own weights or keys decide; use "
-           "every={} or more, or schedule=prompt",
-           c.method.policy, c.target->draft_max + 1);
-     }},
-    {Scope::kTarget, "drafts: mechanism",
-     [](C c) { return drafts(c) && (drops_each(c) || (merges(c) && has_windows(c))); },
-     [](C c) { return !c.method.how().moves_rows && !merges(c); },
-     [](C c) {
-       return fmt::format("drafts with mechanism={} where each token may drop others: use mechanism=in-place",
-                          option(c, "mechanism"));
-     }},
-    {Scope::kTarget, "drafts: ranks", [](C c) { return drafts(c) && (drops_each(c) || has_windows(c)); },
-     [](C c) { return !unrotated_keys(c.rule.rotation) && (!c.rule.rank_distance || c.rule.window > 0); },
-     [](C c) {
-       return fmt::format(
-           "drafts with rerotate {} where each token may drop others: that changes the rotation of all keys; use "
-           "positions=original, or rerotate=auto with sinks + window", option(c, "rerotate"));
-     }},
 
     // Heads.
     {Scope::kHead, "budget: head", evicts,
@@ -596,7 +539,8 @@ constexpr auto kTable = std::to_array<Requirement>({
      [](C c) { return comparisons(c) <= kMaxComparisons; },
      [](C c) {
        return fmt::format(
-           "{} compares up to {} tokens of each head with each other in one eviction, and all other requests would wait "
+           "{} compares up to {} tokens of each head with each other in one eviction, and all other requests would "
+           "wait "
            "for it: choose a smaller budget, schedule=step or a shorter prompt",
            c.signals.pairs ? "policy " + c.method.policy : "mechanism merge", c.tokens);
      }},

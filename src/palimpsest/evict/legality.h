@@ -51,6 +51,7 @@ struct Requirement {
 };
 std::span<const Requirement> requirements();  // all rows
 std::span<const Requirement> general_requirements();
+std::span<const Requirement> draft_requirements();      // of PlanTarget::draft_max
 std::span<const Requirement> layerwise_requirements();  // of PlanTarget::layerwise
 
 // Throws Error with the sentence of the first row of the scope that is required and not offered.

@@ -32,8 +32,7 @@ constexpr auto kLayerwise = std::to_array<Requirement>({
     {Scope::kTarget, "layerwise: host pages", by_layer, [](const Candidate& c) { return c.target->shape.pages; },
      [](const Candidate&) -> std::string {
        return "--prefill-layerwise works on the CPU's fast path only: leave out --portable, --device and --rpc, or "
-              "leave it "
-              "out";
+              "leave it out";
      }},
     {Scope::kTarget, "layerwise: windows of layers", by_layer,
      [](const Candidate& c) { return c.target->shape.geometry.windowed_layers() == 0; },
@@ -44,6 +43,12 @@ constexpr auto kLayerwise = std::to_array<Requirement>({
      [](const Candidate& c) { return c.target->shape.state_floats == 0; },
      [](const Candidate&) -> std::string {
        return "--prefill-layerwise in a model with recurrent layers: leave it out";
+     }},
+    {Scope::kTarget, "layerwise: one stream", by_layer,
+     [](const Candidate& c) { return !c.target->shares_layers && !c.target->several_streams; },
+     [](const Candidate&) -> std::string {
+       return "--prefill-layerwise in a model whose layers share caches or have several streams of hidden states: "
+              "leave it out";
      }},
     {Scope::kTarget, "layerwise: own steps", by_layer,
      [](const Candidate& c) { return !c.target->shares_steps && !c.target->shares_pages; },
