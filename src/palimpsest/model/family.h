@@ -147,8 +147,8 @@ struct Family {
   Presence attention_bias = Presence::kNo;  // attn_output.bias
   bool sink_logits = false;                 // attn_sinks: AttentionShape::sink_logits
   bool value_norm = false;                  // values are divided by their RMS, without weights
-  int own_kv_layers =
-      0;  // layers from this one on read the cache of an earlier one: Hyperparameters::kv_layers; 0: none
+  // Layers from this one on read the cache of an earlier one (Hyperparameters::kv_layers); 0: none.
+  int own_kv_layers = 0;
   bool gated_attention = false;  // each head's Q rows are followed by those of a gate: sigmoid(gate) * out
   // Feed-forward.
   FeedForward feed_forward = FeedForward::kGated;
