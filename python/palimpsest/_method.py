@@ -6,7 +6,7 @@ from typing import Any
 
 from . import _palimpsest
 
-SESSION_OPTIONS = ("cache_type", "cache_type_v", "chunk", "page_size", "attention", "record_memory")
+SESSION_OPTIONS = ("cache_type", "cache_type_v", "chunk", "page_size", "layerwise", "attention", "record_memory")
 
 
 def split_options(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

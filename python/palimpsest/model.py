@@ -156,6 +156,7 @@ class Model:
         cache_type_v: str | None = None,
         chunk: int = 512,
         page_size: int = 64,
+        layerwise: bool = False,
         attention: bool = False,
         record_memory: bool = False,
         **options: Any,
@@ -168,13 +169,15 @@ class Model:
             cache_type: type of keys and values: f32, f16, bf16, q8_0, q4_0 or q4; `cache_type_v`: of values only.
             chunk: tokens of a prompt per step.
             page_size: slots of a page, a multiple of 16.
+            layerwise: read a prompt layer by layer, each compressed before the next: less memory, the same result
+                (``schedule=prompt`` methods).
             attention: keep the attention weights of decode steps, for `Session.attention`.
             record_memory: keep the times of evictions, for `MemoryMap.evicted_at`; at most a million.
             options: other keys of the method.
         """
         return Session(
             self._native, method, budget=budget, cache_type=cache_type, cache_type_v=cache_type_v, chunk=chunk,
-            page_size=page_size, attention=attention, record_memory=record_memory, **options,
+            page_size=page_size, layerwise=layerwise, attention=attention, record_memory=record_memory, **options,
         )  # fmt: skip
 
     def _open(

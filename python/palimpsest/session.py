@@ -33,6 +33,7 @@ class Session:
         cache_type_v: str | None = None,
         chunk: int = 512,
         page_size: int = 64,
+        layerwise: bool = False,
         attention: bool = False,
         record_memory: bool = False,
         **options: Any,
@@ -41,7 +42,7 @@ class Session:
         self._model = model
         self._native = _palimpsest.Session(
             model, method_text(method, budget=budget, **options), cache_type, cache_type_v or cache_type, chunk, page_size,
-            attention, record_memory,
+            layerwise, attention, record_memory,
         )  # fmt: skip
 
     def prefill(self, tokens: Tokens) -> NDArray[np.float32]:
@@ -68,6 +69,22 @@ class Session:
     def rewind(self, position: int) -> None:
         """Forgets the tokens from `position` on. Evicted tokens stay evicted. Raises Error beyond the text."""
         self._native.rewind(position)
+
+    def edit(self, first: int, last: int, tokens: Tokens = (), *, mode: str = "reuse") -> NDArray[np.float32]:
+        """Replaces the tokens at positions `first` to `last - 1` of the text by others; none: removes them.
+
+        Args:
+            mode: ``"reuse"``: the tokens behind keep their keys and values, moved to their new positions; ``"exact"``: reads
+                again from the edit on (docs/edits.md).
+
+        Returns:
+            float32 [vocabulary]: the logits after the last token that was read: with ``"reuse"`` in the middle of a text not
+            those of the text's end. Empty if nothing was read.
+
+        Raises:
+            Error: a range out of order, beyond the text, or wholly evicted; a method that allows no edit. Nothing has changed.
+        """
+        return self._native.edit(int(first), int(last), _ids(tokens), mode)
 
     def clear(self) -> None:
         """Forgets everything."""

@@ -5,6 +5,7 @@
 
 #include "palimpsest/attention/read_rows.h"
 #include "palimpsest/engine/snapshot.h"
+#include "palimpsest/engine/text_edit.h"
 
 namespace palimpsest::python {
 
@@ -63,6 +64,17 @@ void PySession::rewind(Position position) {
   session_.rewind(position);
   if (position >= 0 && static_cast<std::size_t>(position) < tokens_.size())
     tokens_.resize(static_cast<std::size_t>(position));
+}
+
+std::vector<float> PySession::edit(Position first, Position last, const std::vector<TokenId>& tokens,
+                                   const std::string& mode) {
+  check(tokens);
+  const EditMode how = parse_edit_mode(mode);
+  const auto locked = lock();
+  ++step_;
+  const auto logits = session_.edit(first, last, tokens, how, tokens_);
+  tokens_ = edited(tokens_, {first, last}, tokens);
+  return {logits.begin(), logits.end()};
 }
 
 void PySession::clear() {
@@ -198,14 +210,16 @@ void bind_session(nb::module_& m) {
       .def(
           "__init__",
           [](PySession* self, const PyModel& model, const std::string& method, const std::string& key_type,
-             const std::string& value_type, int chunk, int page_size, bool attention, bool record_memory) {
+             const std::string& value_type, int chunk, int page_size, bool layerwise, bool attention,
+             bool record_memory) {
             const nb::gil_scoped_release released;
             SessionOptions options = model.options(method, key_type, value_type, chunk, page_size);
+            options.layerwise = layerwise;
             options.keep_weights = attention;
             new (self) PySession(model, options, record_memory);
           },
           nb::arg("model"), nb::arg("method"), nb::arg("key_type"), nb::arg("value_type"), nb::arg("chunk"),
-          nb::arg("page_size"), nb::arg("attention"), nb::arg("record_memory"))
+          nb::arg("page_size"), nb::arg("layerwise"), nb::arg("attention"), nb::arg("record_memory"))
       .def(
           "prefill",
           [row](PySession& self, const std::vector<TokenId>& tokens) {
@@ -241,6 +255,18 @@ void bind_session(nb::module_& m) {
           },
           nb::arg("tokens"))
       .def("rewind", &PySession::rewind, nb::arg("position"), nb::call_guard<nb::gil_scoped_release>())
+      .def(
+          "edit",
+          [row](PySession& self, Position first, Position last, const std::vector<TokenId>& tokens,
+                const std::string& mode) {
+            std::vector<float> logits;
+            {
+              const nb::gil_scoped_release released;
+              logits = self.edit(first, last, tokens, mode);
+            }
+            return row(std::move(logits));
+          },
+          nb::arg("first"), nb::arg("last"), nb::arg("tokens"), nb::arg("mode"))
       .def("clear", &PySession::clear, nb::call_guard<nb::gil_scoped_release>())
       .def(
           "save",

@@ -19,6 +19,8 @@ class PySession {
   std::vector<float> decode(TokenId token);
   std::vector<float> read(const std::vector<TokenId>& tokens);  // [tokens][vocabulary]
   void rewind(Position position);
+  // Session::edit of the text so far. Returns the logits of the last token read; empty: nothing was read.
+  std::vector<float> edit(Position first, Position last, const std::vector<TokenId>& tokens, const std::string& mode);
   void clear();
   void save(const std::string& path, const Sampler* sampler, TokenId unread);
   TokenId restore(const std::string& path, Sampler* sampler);  // returns SnapshotText::unread

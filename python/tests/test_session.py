@@ -35,6 +35,38 @@ def test_rewind(model):
         session.rewind(1000)
 
 
+def test_edit(model):
+    tokens = model.tokenize(STORY)
+    new = [5, 6, 7]
+    wanted = tokens[:10] + new + tokens[12:30]
+    fresh = model.session("full")
+    logits = fresh.prefill(wanted)
+    for mode in ("exact", "reuse"):
+        session = model.session("full")
+        session.prefill(tokens[:30])
+        read = session.edit(10, 12, new, mode=mode)
+        assert session.tokens == wanted and session.position == len(wanted)
+        if mode == "exact":
+            np.testing.assert_allclose(read, logits, atol=0.02 * np.abs(logits).max())
+        np.testing.assert_allclose(session.keys(0, 0), fresh.keys(0, 0), atol=2e-2)  # a layer that sees no context
+    session.edit(0, 10)
+    assert session.tokens == wanted[10:]
+    for first, last in ((5, 4), (0, 1000)):
+        with pytest.raises(palimpsest.Error, match="range|beyond|order"):
+            session.edit(first, last, [1])
+    assert session.tokens == wanted[10:]
+    with pytest.raises(palimpsest.Error, match="mode"):
+        session.edit(0, 1, mode="fast")
+
+
+def test_layer_by_layer(model):
+    tokens = model.tokenize(STORY)
+    rows = [model.session("snapkv", budget=32, layerwise=layerwise).prefill(tokens) for layerwise in (False, True)]
+    np.testing.assert_array_equal(*rows)
+    with pytest.raises(palimpsest.Error, match="layerwise"):
+        model.session("h2o", layerwise=True)
+
+
 def test_fork(model):
     session = decoded(model, "h2o", budget=32)
     copy = session.fork()
