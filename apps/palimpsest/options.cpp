@@ -198,7 +198,8 @@ void add_cache_flags(CLI::App& command, CacheFlags& flags, const std::string& de
   command
       .add_flag("--prefill-layerwise", flags.layerwise,
                 "read a prompt layer by layer, compressing each layer's cache before the next: less memory, the same "
-                "result; one sequence, schedule=prompt or prompt+step")
+                "result; one sequence, schedule=prompt or prompt+step; the default of run where it takes less memory; "
+                "=false: whole prompts")
       ->group(group);
 }
 
@@ -275,7 +276,7 @@ SessionOptions session_options(const CacheFlags& flags, const std::string& defau
   whole(flags.chunk, 1, kMaxChunk, "--prefill-chunk");
   whole(flags.page_size, 16, kMaxPage, "--page-size");
   out.chunk = static_cast<int>(flags.chunk);
-  out.layerwise = flags.layerwise;
+  out.layerwise = flags.layerwise.value_or(false);
   out.page_size = static_cast<int>(flags.page_size);
   check_page_size(out.page_size, "--page-size");
   out.memory_limit = memory_bytes();

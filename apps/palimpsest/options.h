@@ -40,7 +40,7 @@ struct CacheFlags {
   std::string cache_type = "f16";                         // of keys and values; "auto": choose_cache_type
   std::optional<std::string> cache_type_k, cache_type_v;  // replace it for keys or values
   long long page_size = 64, chunk = kDefaultChunk;
-  bool layerwise = false;
+  std::optional<bool> layerwise;         // --prefill-layerwise; without it: false, and in run: layerwise_saves()
   bool fits_machine = false;             // --cache-memory applies: of commands with one sequence
   std::optional<double> cache_mib = {};  // --cache-memory
   bool pin_prompt = false;

@@ -175,6 +175,9 @@ int run(const RunFlags& flags) {
   SessionOptions options = session_options(cache, kDefaultMethod, loaded.model->hyper(), loaded.vocabulary.get(), max);
   options.draft_max = draft_max;
   const auto decoder = std::make_shared<Decoder>(loaded.model, threads);
+  // A prompt that is stopped between two layers cannot be saved.
+  if (!flags.cache.layerwise && flags.restore.empty() && flags.save.empty())
+    options.layerwise = layerwise_saves(*decoder, options, std::ssize(prompt), max);
   Session session(decoder, options);
   if (flags.show_memory) session.record_memory();
   Sampler sampler(sampling, loaded.vocabulary.get(), loaded.vocabulary->size());

@@ -21,9 +21,11 @@ TEST_F(LayerwiseTest, TheSameTextInTheMemoryThatInfoSays) {
     return nlohmann::json::parse(done.out);
   };
   const Words run = {"run", "-f", file, "-n", "1", "--temp", "0", "--ignore-eos", "--json"};
-  Words layerwise = run;
-  layerwise.emplace_back("--prefill-layerwise");
-  const auto whole = with(run), layers = with(layerwise);
+  Words one_by_one = run, at_once = run;
+  one_by_one.emplace_back("--prefill-layerwise");
+  at_once.emplace_back("--prefill-layerwise=false");
+  const auto whole = with(at_once), layers = with(one_by_one), by_default = with(run);
+  EXPECT_EQ(by_default["cache_bytes_peak"], layers["cache_bytes_peak"]);
   EXPECT_EQ(layers["text"], whole["text"]);
   const std::string tokens = std::to_string(whole["prompt_tokens"].get<int>());
   EXPECT_EQ(layers["prompt_tokens"], whole["prompt_tokens"]);

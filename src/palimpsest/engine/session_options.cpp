@@ -63,6 +63,20 @@ CacheTypes fitting_cache_type(const Hyperparameters& hyper, SessionOptions optio
   return fitting;
 }
 
+bool layerwise_saves(const Decoder& decoder, SessionOptions options, long long prompt, long long tokens) {
+  const auto bytes = [&](bool layerwise) {
+    options.layerwise = layerwise;
+    return MethodPlan(options.method, plan_target(decoder, options)).bytes(prompt, tokens).total();
+  };
+  const Schedule schedule = options.method.schedule;
+  if (!options.method.evicts() || (schedule != Schedule::kPrompt && schedule != Schedule::kPromptStep)) return false;
+  try {
+    return bytes(true) < bytes(false);
+  } catch (const Error&) {  // not legal: the model, the device or the policy
+    return false;
+  }
+}
+
 PolicyModel policy_model(const Model& model, const Method& method) {
   const Hyperparameters& hyper = model.hyper();
   return {.path = model.path(),

@@ -34,6 +34,9 @@ PlanTarget plan_target(const Hyperparameters& hyper, const SessionOptions& optio
 // limit, else the last that this model can have. f16 for methods without a budget, and without a limit.
 CacheTypes fitting_cache_type(const Hyperparameters& hyper, SessionOptions options);
 
+// Whether a prompt of so many of `tokens` can be read layer by layer with these options, and then takes less memory.
+bool layerwise_saves(const Decoder& decoder, SessionOptions options, long long prompt, long long tokens);
+
 // For policies that were trained on a model.
 PolicyModel policy_model(const Model& model, const Method& method);
 
