@@ -56,17 +56,24 @@ def shown(command):
     return shlex.join(words)
 
 
+VECTORS = {"amx_int8": "AMX", "avx512_vnni": "AVX-512 VNNI", "avx512f": "AVX-512", "avx_vnni": "AVX-VNNI", "avx2": "AVX2"}  # best first
+
+
 def machine():
-    name = platform.processor() or platform.machine()
+    """The CPU and its vector instructions: virtual CPUs of different kinds have one name."""
+    name, vectors = platform.processor() or platform.machine(), ""
     try:
         for line in open("/proc/cpuinfo"):
-            if line.startswith("model name"):
-                name = line.split(":", 1)[1].strip()
+            key, _, value = line.partition(":")
+            if key.strip() == "model name":
+                name = value.strip()
+            elif key.strip() == "flags":
+                vectors = next((f" ({title})" for flag, title in VECTORS.items() if flag in value.split()), "")
                 break
     except OSError:
         pass
     level = os.environ.get("PALIMPSEST_SIMD")  # as on a lesser CPU
-    return f"{name}{f' as {level}' if level else ''}, {os.cpu_count()} cores"
+    return f"{name}{vectors}{f' as {level}' if level else ''}, {os.cpu_count()} cores"
 
 
 def commit():

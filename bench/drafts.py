@@ -9,20 +9,28 @@ accept     time per token (TPOT) without drafts over that with 3 drafts, of whic
            in every step, and with as many as the measured price says (--draft-adaptive)
 attention  the attention's part, one layer: drafts in shadow tiles (every=1) over drafts in free slots (every=32, which holds up to 31
            tokens more: up to 3% more work)
+lookup     --lookup beside llama.cpp's example llama-lookup, on the same files and prompt, greedy: tokens per second and the share of
+           drafts accepted (skipped without llama-lookup: tools/env --add llama.cpp-examples)
 
 Sides of a ratio are interleaved in one process; ratios are of the same round, so load on the machine affects both.
 Writes this machine's section of docs/results/drafts.md.
 """
+import os
+import re
+import shutil
 import statistics
+import tempfile
 
 import common
 import parts
 
-PARTS = ["verify", "accept", "attention"]
+PARTS = ["verify", "accept", "attention", "lookup"]
 SHAPES = {"1B": "llama-3.2-1b@layers=4@vocab=32000", "8B": "llama-3.1-8b@layers=2@vocab=32000"}
 TYPES = ["q4_0", "q8_0"]
 KEPT = [1024, 8192]
 BY_SCORE = ["streaming", "knorm", "h2o"]
+WRITTEN = 256
+PROMPT = "Once upon a time there was a little dog. The little dog had a red ball. The little dog liked the red ball. " * 4
 
 
 def decode(options, shape, *words):
@@ -77,6 +85,52 @@ def attention(options):
     return "Attention with drafts: shadow tiles over free slots; one layer of 1B's shape, 1,024 kept, up to 31 more with free slots", lines, command
 
 
+def ours(options, file, threads, *words):
+    """Tokens per second, and the share of drafts accepted."""
+    out = common.run_json([options.program, "run", "-m", file, "-p", PROMPT, "-n", WRITTEN, "--temp", 0, "--ignore-eos", "--method", "full", "-t", threads, "--json",
+                           *words], prefix=options.prefix)
+    return out["tokens_per_second"], out["drafts"]["accepted"] / max(1, out["drafts"]["read"])
+
+
+def number(pattern, text):
+    found = re.search(pattern, text)
+    if not found:
+        raise common.Failed(f"llama.cpp printed no {pattern!r}: {text[-500:]}")
+    return float(found.group(1))
+
+
+def theirs(options, file, threads, drafts):
+    shared = ["-m", file, "-p", PROMPT, "-n", WRITTEN, "--temp", 0, "--ignore-eos", "-t", threads, "-c", 4096]
+    if drafts:
+        _, _, log = common.run(["llama-lookup", *shared, "--spec-draft-n-max", 8], prefix=options.prefix)
+        return number(r"decoded .*speed: +([0-9.]+)", log), number(r"accept += +([0-9.]+)", log) / 100
+    _, _, log = common.run(["llama-completion", "-no-cnv", "--no-warmup", *shared], prefix=options.prefix)
+    return number(r" eval time .* ([0-9.]+) tokens per second", log), 0
+
+
+def lookup(options):
+    if not shutil.which("llama-lookup"):
+        raise parts.Skip("needs llama-lookup: tools/env --add llama.cpp-examples")
+    folder = os.path.join(tempfile.gettempdir(), "palimpsest-models")
+    files = {"default model, 1 thread": (common.REPO / "models/palimpsest-stories.gguf", 1)}
+    for weights in TYPES:
+        files[f"1B's shape, 4 layers, {weights}"] = (common.random_model(options.program, folder, SHAPES["1B"], weights), options.threads)
+    lines = ["| file | llama.cpp | with drafts | accepted | palimpsest | with drafts | accepted | drafts, ours over theirs |", "|---|---|---|---|---|---|---|---|"]
+    for title, (file, threads) in files.items():
+        sides = {name: [] for name in ("theirs", "theirs, drafts", "ours", "ours, drafts")}
+        for _ in range(options.reps):
+            sides["theirs"].append(theirs(options, file, threads, False))
+            sides["ours"].append(ours(options, file, threads))
+            sides["theirs, drafts"].append(theirs(options, file, threads, True))
+            sides["ours, drafts"].append(ours(options, file, threads, "--lookup"))
+        speed = {name: statistics.median(rate for rate, _ in rows) for name, rows in sides.items()}
+        share = {name: rows[0][1] for name, rows in sides.items()}
+        lines.append(f"| {title} | {speed['theirs']:.1f} | {speed['theirs, drafts']:.1f} | {share['theirs, drafts']:.0%} | {speed['ours']:.1f} | "
+                     f"{speed['ours, drafts']:.1f} | {share['ours, drafts']:.0%} | **{speed['ours, drafts'] / speed['theirs, drafts']:.2f}x** |")
+    return (f"Tokens per second of a greedy text of {WRITTEN} tokens, with drafts from its own repetitions: llama-lookup and --lookup", lines,
+            common.shown([options.program, "run", "-m", "FILE", "-p", "...", "-n", WRITTEN, "--temp", 0, "--ignore-eos", "--method", "full", "--lookup", "--json"]))
+
+
 def main():
     parse = parts.parser(__doc__, PARTS)
     parts.add(parse, "--program", "--threads", "--prefix")
@@ -91,7 +145,7 @@ def main():
                       "cache's type is f16. Drafts pay where a step waits for weights: there a row more costs little.", sections)
 
     def work(part):
-        title, lines, command = {"verify": verify, "accept": accept, "attention": attention}[part](options)
+        title, lines, command = {"verify": verify, "accept": accept, "attention": attention, "lookup": lookup}[part](options)
         page.put(f"{parts.machine_part(machine)}-{part}", f"{title} ({machine}, {options.threads} threads)", [*lines, "", *([options.note, ""] if options.note else [])],
                  f"make drafts; for example {command}")
         print("\n".join(lines))

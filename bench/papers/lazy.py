@@ -121,6 +121,31 @@ def table_a2(o):
             *bar_plot("lazy-a2", "Time per token by part", "ms", groups, stacked=True)], o.engine.command
 
 
+def table_a4(o):
+    """Table A4: routes that the paper found ineffective"""
+    lazy = at_speed(LAZY.replace(",mechanism=shift,rerotate=delta", ""))
+    lines, tokens = [], o.effort.pick(64, 128)
+    base = lambda shape, **more: o.engine.decode(shape, {"lazy": lazy}, [C + R], tokens=tokens, **more)["lazy", C + R].step_ms
+    of_types = {name: base(PYTHIA.replace("q4_0", name)) for name in ("f16", "q8_0", "q4_0")}
+    command = o.engine.command
+    for name in ("q8_0", "q4_0"):
+        lines.append(["quantised weights", f"{name} over f16", times(ratios(of_types["f16"], of_types[name])), "INT8: slower or unstable; INT4: problematic"])
+    caches = {name: base(PYTHIA, cache_type=name) for name in ("f16", "q8_0", "q4")}
+    for name in ("q8_0", "q4"):
+        lines.append(["quantised caches", f"{name} over f16", times(ratios(caches["f16"], caches[name])), "(not tried)"])
+    rows = o.engine.rows(o.engine.words("decode", PYTHIA, [lazy], depth=C + R, tokens=tokens, reps=o.effort.rounds, draft_max="0,3",
+                                        draft_accept="0,0.3,0.6,0.9"))
+    none = next(r for r in rows if r["drafts"] == 0)
+    for share in (0, 0.3, 0.6, 0.9):
+        row = next(r for r in rows if r["drafts"] > 0 and r["accept"] == share)
+        gain = ratios(row["samples"], none["samples"])
+        lines.append(["speculative decoding", f"3 drafts in each step, {share:.0%} accepted, over none", times(gain), "slower: few drafts are accepted"])
+    return [f"{SPEED} Lazy Pruning in place; Q4_0 weights where the row names no type. The drafts are forced to be accepted with the given probability: what a drafter must reach. "
+            "A drafter that drafts from the text itself costs no second model; with the price of a draft measured, drafts stop where they do not pay ([drafts.md](drafts.md)).", "",
+            *table(["route", "ours", "tokens per second, relative", "paper"], lines),
+            "Nothing to compare: FlashAttention, `torch.compile`, StaticCache and fused residuals are routes of PyTorch; this engine's attention is already blockwise and its graph is reused.", ""], command
+
+
 def lengths(o, method, tokens):
     """Tokens in the cache while each token is read, from the times of eviction in the memory view."""
     with tempfile.TemporaryDirectory() as folder:

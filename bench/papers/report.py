@@ -77,6 +77,25 @@ def line_plot(name, title, x_label, y_label, series, log=False, marker="o"):
     return _save(pyplot, figure, name, title)
 
 
+def heat_plot(name, title, x_label, y_label, x_ticks, y_ticks, maps):
+    """maps: {label: [row for each y: [share from 0 to 1 for each x]]}, side by side; returns Markdown that embeds the plot."""
+    pyplot = _pyplot()
+    if pyplot is None:
+        return []
+    figure, all_axes = pyplot.subplots(1, len(maps), figsize=(2.4 * len(maps), 2.8), sharey=True)
+    for axes, (label, rows) in zip(all_axes, maps.items()):
+        axes.imshow(rows, vmin=0, vmax=1, cmap="viridis", aspect="auto")
+        for y, row in enumerate(rows):
+            for x, share in enumerate(row):
+                axes.text(x, y, f"{100 * share:.0f}", ha="center", va="center", fontsize=7, color="black" if share > 0.6 else "white")
+        axes.set_xticks(range(len(x_ticks)), x_ticks, fontsize=7)
+        axes.set_yticks(range(len(y_ticks)), y_ticks, fontsize=7)
+        axes.set_title(label, fontsize=9)
+        axes.set_xlabel(x_label, fontsize=8)
+    all_axes[0].set_ylabel(y_label, fontsize=8)
+    return _save(pyplot, figure, name, title)
+
+
 def bar_plot(name, title, y_label, groups, lines=(), stacked=False):
     """groups: {group: {label: height}}; lines: (height, text) drawn across."""
     pyplot = _pyplot()
