@@ -76,34 +76,38 @@ HWY_INLINE VU8 shifted(VU8 v) {
   return hn::BitCast(DU8(), hn::ShiftRight<HWY_MAX(kBy, 0)>(hn::BitCast(d16, v)));
 }
 
-// The codes of a slice of a group, [column / 4][row][4].
+// Vector s of the codes of a slice of a group, [column / 4][row][4]; `s` is a constant.
 template <const PanelType& T>
-HWY_INLINE void load_codes(const std::byte* block, int group, int slice, VU8 (&code)[kCodeVectors]) {
+HWY_INLINE VU8 load_code(const std::byte* block, int group, int slice, auto s) {
   const DU8 d;
   const std::uint8_t* const from = u8(block + T.codes_at(group)) + slice * kSliceBytes;
-  const std::uint8_t* const high = u8(block + T.high_at(group)) + slice * kSliceBytes;
-  for_each(kUpTo<kCodeVectors>, [&](auto s) HWY_ATTR {
-    if constexpr (T.bits == 8) {
-      code[s] = hn::LoadU(d, from + s * kVectorBytes);
-      return;
-    }
+  [[maybe_unused]] const std::uint8_t* const high = u8(block + T.high_at(group)) + slice * kSliceBytes;
+  if constexpr (T.bits == 8) {
+    return hn::LoadU(d, from + s * kVectorBytes);
+  } else {
     constexpr int kLow = s / 4 * 4, kQuarter = s % 4;
+    VU8 code;
     if constexpr (T.low_bits() == 2) {
       const auto two = hn::LoadU(d, from + s / 4 * kVectorBytes);
-      code[s] = hn::And(shifted<2 * kQuarter>(two), hn::Set(d, std::uint8_t{3}));
+      code = hn::And(shifted<2 * kQuarter>(two), hn::Set(d, std::uint8_t{3}));
       if constexpr (T.bits == 3)
-        code[s] = hn::Or(code[s], hn::And(shifted<s - 2>(hn::LoadU(d, high)), hn::Set(d, std::uint8_t{4})));
-      return;
+        code = hn::Or(code, hn::And(shifted<s - 2>(hn::LoadU(d, high)), hn::Set(d, std::uint8_t{4})));
+      return code;
     }
-    code[s] = hn::And(shifted<kLow>(hn::LoadU(d, from + kQuarter * kVectorBytes)), hn::Set(d, std::uint8_t{15}));
+    code = hn::And(shifted<kLow>(hn::LoadU(d, from + kQuarter * kVectorBytes)), hn::Set(d, std::uint8_t{15}));
     if constexpr (T.bits == 5)
-      code[s] = hn::Or(code[s], hn::And(shifted<s - 4>(hn::LoadU(d, high)), hn::Set(d, std::uint8_t{16})));
+      code = hn::Or(code, hn::And(shifted<s - 4>(hn::LoadU(d, high)), hn::Set(d, std::uint8_t{16})));
     if constexpr (T.bits == 6) {
       const auto two = hn::LoadU(d, high + s / 4 * kVectorBytes);
-      code[s] = hn::Or(code[s], hn::And(shifted<2 * kQuarter - 4>(two), hn::Set(d, std::uint8_t{48})));
+      code = hn::Or(code, hn::And(shifted<2 * kQuarter - 4>(two), hn::Set(d, std::uint8_t{48})));
     }
-    if constexpr (T.has_table) code[s] = hn::TableLookupBytes(hn::LoadDup128(d, T.table.data()), code[s]);
-  });
+    if constexpr (T.has_table) code = hn::TableLookupBytes(hn::LoadDup128(d, T.table.data()), code);
+    return code;
+  }
+}
+template <const PanelType& T>
+HWY_INLINE void load_codes(const std::byte* block, int group, int slice, VU8 (&code)[kCodeVectors]) {
+  for_each(kUpTo<kCodeVectors>, [&](auto s) HWY_ATTR { code[s] = load_code<T>(block, group, slice, s); });
 }
 
 // A type's parts of a group that have a scale, and mins of a group.

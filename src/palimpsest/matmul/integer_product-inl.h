@@ -27,8 +27,8 @@ HWY_INLINE VI32 begin_sum(const ActivationGroup& x, int half) {
 }
 
 // Prefetches what is read `kAhead` bytes after a group. Hardware prefetchers fall behind if there is much arithmetic
-// between reads, and miss the beginnings of the up to three parts of a block. For one token and blocks of one group
-// they suffice (measured).
+// between reads, and miss the beginnings of the up to three parts of a block. With vectors of 64 bytes they suffice for
+// one token and blocks of one group (measured); with those of 32 bytes a token takes 1.25x without (Zen 3, Q4_0).
 constexpr std::size_t kAhead = 4096;
 template <const PanelType& T>
 HWY_INLINE void prefetch_ahead(const std::byte* block, int group) {
@@ -37,50 +37,85 @@ HWY_INLINE void prefetch_ahead(const std::byte* block, int group) {
   for (std::size_t n = 0; n < kBytes; n += kVectorBytes) hwy::Prefetch(at + n);
 }
 
-// Few tokens: the weights are read once, from memory.
+// Few tokens: the weights are read once, from memory. Vectors of a whole panel: token by token, because a token's sums
+// do not need the other codes again; but two planes do not fit into the registers.
 template <class Dots, const PanelType& T, int kTokens>
-HWY_INLINE void multiply_few(const std::byte* panel, int blocks, const ActivationGroup* x, std::int64_t x_stride,
-                             float* y, std::int64_t y_stride) {
-  VF result[kSlices][kTokens];
-  for_each(kUpTo<kTokens>, [&](auto t) HWY_ATTR {
-    for_each(kUpTo<kSlices>, [&](auto slice) HWY_ATTR { result[slice][t] = hn::Zero(DF()); });
-  });
+HWY_INLINE void multiply_few_whole(const std::byte* panel, int blocks, const ActivationGroup* x, std::int64_t x_stride,
+                                   float* y, std::int64_t y_stride) {
+  VF result[kTokens];
+  for_each(kUpTo<kTokens>, [&](auto t) HWY_ATTR { result[t] = hn::Zero(DF()); });
   for (int b = 0; b < blocks; ++b, panel += T.block_bytes()) {
     for (int g = 0; g < T.groups(); ++g, ++x) {
       if constexpr (kTokens > 1 || T.groups() > 1) prefetch_ahead<T>(panel, g);
-      for_each(kUpTo<kSlices>, [&](auto slice) HWY_ATTR {
-        VU8 code[kCodeVectors];
-        load_codes<T>(panel, g, slice, code);
-        const Scales<T> scales = load_scales<T>(panel, g, slice);
-        // Token by token: a token's sums do not need the other codes again. Two planes do not fit into the registers.
-        constexpr int kTogether = Dots::template kPlanes<T> == 1 ? 1 : kTokens;
-        for_each(kUpTo<kTokens / kTogether>, [&](auto turn) HWY_ATTR {
-          const ActivationGroup* const a = x + turn * kTogether * x_stride;
-          VF* const to = &result[slice][turn * kTogether];
-          for_each(kUpTo<kParts<T>>, [&](auto part) HWY_ATTR {
-            VI32 sum[kTogether][1];
-            Dots::template sum_part<T, kTogether, 1>(
-                part, [&](auto t) HWY_ATTR { return begin_sum<Dots, T>(a[t * x_stride], part); },
-                [&](auto plane, auto s, auto) HWY_ATTR {
-                  VU8 planes[Dots::template kPlanes<T>];
-                  Dots::template split<T>(code[s], planes);
-                  return planes[plane];
-                },
-                [&](auto t) HWY_ATTR { return a[t * x_stride].code; }, sum);
-            for_each(kUpTo<kTogether>,
-                     [&](auto t) HWY_ATTR { to[t] = add_scaled(sum[t][0], scales.of[part], a[t * x_stride], to[t]); });
-          });
-          for_each(kUpTo<kTogether>, [&](auto t) HWY_ATTR {
-            to[t] = add_mins<T>([&](int i) HWY_ATTR { return scales.of[kParts<T> + i]; }, a[t * x_stride], to[t]);
-          });
+      VU8 code[kCodeVectors];
+      load_codes<T>(panel, g, 0, code);
+      const Scales<T> scales = load_scales<T>(panel, g, 0);
+      constexpr int kTogether = Dots::template kPlanes<T> == 1 ? 1 : kTokens;
+      for_each(kUpTo<kTokens / kTogether>, [&](auto turn) HWY_ATTR {
+        const ActivationGroup* const a = x + turn * kTogether * x_stride;
+        VF* const to = &result[turn * kTogether];
+        for_each(kUpTo<kParts<T>>, [&](auto part) HWY_ATTR {
+          VI32 sum[kTogether][1];
+          Dots::template sum_part<T, kTogether, 1>(
+              part, [&](auto t) HWY_ATTR { return begin_sum<Dots, T>(a[t * x_stride], part); },
+              [&](auto plane, auto s, auto) HWY_ATTR {
+                VU8 planes[Dots::template kPlanes<T>];
+                Dots::template split<T>(code[s], planes);
+                return planes[plane];
+              },
+              [&](auto t) HWY_ATTR { return a[t * x_stride].code; }, sum);
+          for_each(kUpTo<kTogether>,
+                   [&](auto t) HWY_ATTR { to[t] = add_scaled(sum[t][0], scales.of[part], a[t * x_stride], to[t]); });
+        });
+        for_each(kUpTo<kTogether>, [&](auto t) HWY_ATTR {
+          to[t] = add_mins<T>([&](int i) HWY_ATTR { return scales.of[kParts<T> + i]; }, a[t * x_stride], to[t]);
         });
       });
     }
   }
-  for_each(kUpTo<kTokens>, [&](auto t) HWY_ATTR {
-    for_each(kUpTo<kSlices>,
-             [&](auto slice) HWY_ATTR { hn::StoreU(result[slice][t], DF(), y + t * y_stride + slice * kLanes); });
-  });
+  for_each(kUpTo<kTokens>, [&](auto t) HWY_ATTR { hn::StoreU(result[t], DF(), y + t * y_stride); });
+}
+
+// Few tokens, vectors of half a panel: a number that is read from x serves both slices; with two planes, whose sums do
+// not fit into the registers then, one.
+template <class Dots, const PanelType& T, int kTokens>
+HWY_INLINE void multiply_few_slices(const std::byte* panel, int blocks, const ActivationGroup* x, std::int64_t x_stride,
+                                    float* y, std::int64_t y_stride) {
+  constexpr int kTogether = Dots::template kPlanes<T> == 1 ? kSlices : 1;
+  VF result[kSlices][kTokens];
+  const auto each = [](auto slices, const auto& call) HWY_ATTR {
+    for_each(slices, [&](auto p) HWY_ATTR { for_each(kUpTo<kTokens>, [&](auto t) HWY_ATTR { call(t, p); }); });
+  };
+  each(kUpTo<kSlices>, [&](auto t, auto p) HWY_ATTR { result[p][t] = hn::Zero(DF()); });
+  for (int b = 0; b < blocks; ++b, panel += T.block_bytes()) {
+    for (int g = 0; g < T.groups(); ++g, ++x) {
+      prefetch_ahead<T>(panel, g);
+      for_each(kUpTo<kSlices / kTogether>, [&](auto turn) HWY_ATTR {
+        const auto slice_of = [&](auto p) HWY_ATTR { return turn * kTogether + p; };
+        for_each(kUpTo<kParts<T>>, [&](auto part) HWY_ATTR {
+          VI32 sum[kTokens][kTogether];
+          Dots::template sum_part<T, kTokens, kTogether>(
+              part, [&](auto t) HWY_ATTR { return begin_sum<Dots, T>(x[t * x_stride], part); },
+              [&](auto plane, auto s, auto p) HWY_ATTR {
+                VU8 planes[Dots::template kPlanes<T>];
+                Dots::template split<T>(load_code<T>(panel, g, slice_of(p), s), planes);
+                return planes[plane];
+              },
+              [&](auto t) HWY_ATTR { return x[t * x_stride].code; }, sum);
+          each(kUpTo<kTogether>, [&](auto t, auto p) HWY_ATTR {
+            VF& to = result[slice_of(p)][t];
+            to = add_scaled(sum[t][p], load_scales<T>(panel, g, slice_of(p)).of[part], x[t * x_stride], to);
+          });
+        });
+        each(kUpTo<kTogether>, [&](auto t, auto p) HWY_ATTR {
+          const Scales<T> scales = load_scales<T>(panel, g, slice_of(p));
+          VF& to = result[slice_of(p)][t];
+          to = add_mins<T>([&](int i) HWY_ATTR { return scales.of[kParts<T> + i]; }, x[t * x_stride], to);
+        });
+      });
+    }
+  }
+  each(kUpTo<kSlices>, [&](auto t, auto p) HWY_ATTR { hn::StoreU(result[p][t], DF(), y + t * y_stride + p * kLanes); });
 }
 
 // Many tokens: some groups of one or two panels are decoded into the L1 cache and multiplied with all tokens. With two
@@ -216,12 +251,16 @@ void multiply_panels(const std::byte* panel, int panels, int blocks, const std::
   for (int p = 0; p < panels;
        p += step, panel += static_cast<std::size_t>(step) * panel_bytes, y += step * kPanelRows) {
     const auto few = [&](auto count, int at) HWY_ATTR {
-      multiply_few<Dots, T, count>(panel, blocks, x + at * x_stride, x_stride, y + at * y_stride, y_stride);
+      if constexpr (kSlices > 1)
+        multiply_few_slices<Dots, T, count>(panel, blocks, x + at * x_stride, x_stride, y + at * y_stride, y_stride);
+      else
+        multiply_few_whole<Dots, T, count>(panel, blocks, x + at * x_stride, x_stride, y + at * y_stride, y_stride);
     };
-    if (tokens < kMany && T.bits == 8)
-      split_tokens<4, 2, 1>(tokens, few);  // eight are slower (measured)
-    else if (tokens < kMany)
-      split_tokens<8, 4, 2, 1>(tokens, few);
+    if constexpr (T.bits == 8 || kSlices > 1) {
+      if (tokens < kMany) split_tokens<4, 2, 1>(tokens, few);  // eight are slower (measured)
+    } else {
+      if (tokens < kMany) split_tokens<8, 4, 2, 1>(tokens, few);
+    }
     for (int t = 0; tokens >= kMany && t < tokens; t += kTokenBlock) {
       const int count = HWY_MIN(kTokenBlock, tokens - t);
       if (p + kTilePanels <= panels)
