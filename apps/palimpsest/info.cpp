@@ -43,10 +43,6 @@ struct InfoFlags {
 
 constexpr long long kMaxSequences = 1 << 20;
 
-bool on_cpu(const ModelFlags& flags) {
-  return flags.options.rpc.empty() && (flags.options.device.empty() || flags.options.device == "cpu");
-}
-
 const char* name_of(RopeKind kind) {
   return kind == RopeKind::kNone ? "none" : kind == RopeKind::kPairs ? "pairs" : "halves";
 }

@@ -140,6 +140,10 @@ std::optional<std::string> known_model(const ModelFlags& flags) {
   return std::nullopt;
 }
 
+bool on_cpu(const ModelFlags& flags) {
+  return flags.options.rpc.empty() && (flags.options.device.empty() || flags.options.device == "cpu");
+}
+
 std::string model_path(const ModelFlags& flags) {
   if (const auto known = known_model(flags)) return *known;
   fail("no model given and the default model '{}' is not installed: name a GGUF file with -m or $PALIMPSEST_MODEL",
@@ -180,7 +184,7 @@ void add_cache_flags(CLI::App& command, CacheFlags& flags, const std::string& de
                   "type of cached keys and values: f32, f16, bf16, q8_0, q4_0 or q4; auto: f16, or fewer bits if "
                   "memory is short")
       ->type_name("TYPE")
-      ->default_str("f16")
+      ->default_str(default_method == kDefaultMethod ? "auto with method auto, else f16" : "f16")
       ->group(group);
   const auto type_of = [&](const char* name, std::optional<std::string>& value, const char* what) {
     command.add_option(name, value, what)->type_name("TYPE")->default_str("--cache-type")->group(group);
@@ -219,7 +223,7 @@ void add_session_cache_flags(CLI::App& command, CacheFlags& flags, const std::st
 CacheTypes cache_types_of(const CacheFlags& flags) {
   CacheTypes out = CacheType::kF16;
   if (flags.cache_type != "auto")
-    out = parse_cache_type(flags.cache_type, "cache type");
+    out = parse_cache_type(flags.cache_type.value_or("f16"), "cache type");
   else if (flags.cache_type_k || flags.cache_type_v)
     fail("--cache-type auto chooses one type: leave out --cache-type-k and --cache-type-v");
   if (flags.cache_type_k) out.key = parse_cache_type(*flags.cache_type_k, "cache type of keys");
@@ -228,7 +232,9 @@ CacheTypes cache_types_of(const CacheFlags& flags) {
 }
 
 void choose_cache_type(const CacheFlags& flags, const Hyperparameters& hyper, SessionOptions& options) {
-  if (flags.cache_type == "auto") options.cache_type = fitting_cache_type(hyper, options);
+  const bool by_default = !flags.cache_type && !flags.cache_type_k && !flags.cache_type_v &&
+                          options.method.name == kAutoMethod && flags.on_host;
+  if (flags.cache_type == "auto" || by_default) options.cache_type = fitting_cache_type(hyper, options);
 }
 
 Method method_of(const CacheFlags& flags, const std::string& default_method) {
@@ -261,10 +267,13 @@ std::string auto_line(const MethodPlan& plan) {
   const Method& m = plan.method();
   if (m.name != kAutoMethod) return "";
   const PlanTarget& target = plan.target();
+  const LayerGeometry& layer = target.shape.geometry.layer(0);
+  const CacheTypes types = {layer.key_type, layer.value_type};
   const std::string limits = fmt::format(
-      "{}{} of {}",
+      "{}{}{} of {}",
       target.trained_context > 0 ? fmt::format("trained context {}, ", thousands(target.trained_context)) : "",
-      human_bytes(cache_bytes(plan)), target.memory == 0 ? "the machine's memory" : human_bytes(target.memory));
+      types == CacheTypes(CacheType::kF16) ? "" : fmt::format("{}, ", name_of(types)), human_bytes(cache_bytes(plan)),
+      target.memory == 0 ? "the machine's memory" : human_bytes(target.memory));
   return fmt::format("auto keeps all of the first {} tokens ({}), then evicts by {}; protected: {}",
                      thousands(m.budget), limits, m.policy == "recent" ? "age" : m.policy, spell_protection(m));
 }

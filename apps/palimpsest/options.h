@@ -27,6 +27,7 @@ void add_model_flags(CLI::App& command, ModelFlags& flags);
 // For commands that need a vocabulary: --synthetic is hidden in --help and refused with an explanation.
 void add_text_model_flags(CLI::App& command, ModelFlags& flags);
 std::optional<std::string> known_model(const ModelFlags& flags);  // none: not given, and there is no default model
+bool on_cpu(const ModelFlags& flags);
 std::string model_path(const ModelFlags& flags);                  // throws Error that says how to get a model
 std::shared_ptr<Model> load_model(const ModelFlags& flags);
 
@@ -37,10 +38,11 @@ inline constexpr const char* kDefaultMethod = "auto";  // of run, chat and serve
 struct CacheFlags {
   std::string method;  // empty: the command's default
   std::optional<std::string> policy, mechanism, positions, budget, sinks;
-  std::string cache_type = "f16";                         // of keys and values; "auto": choose_cache_type
+  std::optional<std::string> cache_type;                  // of keys and values; "auto": choose_cache_type
   std::optional<std::string> cache_type_k, cache_type_v;  // replace it for keys or values
   long long page_size = 64, chunk = kDefaultChunk;
   std::optional<bool> layerwise;         // --prefill-layerwise; without it: false, and in run: layerwise_saves()
+  bool on_host = true;                   // the model runs on the CPU's fast path: set by run, chat and serve
   bool fits_machine = false;             // --cache-memory applies: of commands with one sequence
   std::optional<double> cache_mib = {};  // --cache-memory
   bool pin_prompt = false;
@@ -54,7 +56,7 @@ void add_session_cache_flags(CLI::App& command, CacheFlags& flags, const std::st
 // One line: what method auto keeps, and when it begins to evict. Other methods: "".
 std::string auto_line(const MethodPlan& plan);
 CacheTypes cache_types_of(const CacheFlags& flags);  // "auto" is f16
-// With --cache-type auto: what fits options.auto_memory (engine/session_options.h).
+// With --cache-type auto, which is method auto's default: what fits options.auto_memory (engine/session_options.h).
 void choose_cache_type(const CacheFlags& flags, const Hyperparameters& hyper, SessionOptions& options);
 Method method_of(const CacheFlags& flags, const std::string& default_method);
 // One line, if a method with positions in the cache keeps more tokens than the model was trained on; else "".

@@ -97,10 +97,12 @@ int serve(ServeFlags flags) {
 
   const TextModel loaded = load_text_model(flags.model);
   const Hyperparameters& hyper = loaded.model->hyper();
-  SessionOptions session = session_options(flags.cache, kDefaultMethod);
+  CacheFlags cache = flags.cache;
+  cache.on_host = on_cpu(flags.model) && !flags.model.options.portable;
+  SessionOptions session = session_options(cache, kDefaultMethod);
   SchedulerOptions scheduler = scheduler_options(flags.scheduler, session);
   session.auto_memory = scheduler.auto_memory();
-  choose_cache_type(flags.cache, hyper, session);
+  choose_cache_type(cache, hyper, session);
   scheduler.cache_type = session.cache_type;
   const MethodPlan plan = plan_of(session, hyper);
   session.method = plan.method();
