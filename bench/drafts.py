@@ -105,7 +105,7 @@ def theirs(options, file, threads, drafts):
         _, _, log = common.run(["llama-lookup", *shared, "--spec-draft-n-max", 8], prefix=options.prefix)
         return number(r"decoded .*speed: +([0-9.]+)", log), number(r"accept += +([0-9.]+)", log) / 100
     _, _, log = common.run(["llama-completion", "-no-cnv", "--no-warmup", *shared], prefix=options.prefix)
-    return number(r" eval time .* ([0-9.]+) tokens per second", log), 0
+    return number(r"(?<!prompt) eval time .* ([0-9.]+) tokens per second", log), 0
 
 
 def lookup(options):

@@ -85,6 +85,7 @@ void run(Flags& flags) {
           token = static_cast<TokenId>(random() % static_cast<unsigned>(model->hyper().vocabulary));
         return tokens;
       }
+      if (vocabulary == nullptr) return Tokens();
       return vocabulary->tokenize(text.value(name, std::string()), std::string_view(name) == "before", true);
     };
     const Tokens before = part("before"), old = part("old"), fresh = part("new"), after = part("after"),
@@ -118,6 +119,7 @@ void run(Flags& flags) {
         for (const auto& question : text["questions"])
           row["answers"][how].push_back(
               answer(session, *vocabulary, vocabulary->tokenize(question.get<std::string>(), false, true)));
+      if (next.empty()) continue;
       const Rows rows = distributions(session, next);
       if (truth.empty())
         truth = rows;

@@ -51,7 +51,7 @@ def main():
             better = max(statistics.median(v) for v in (off, on) if v)
             lines.append(f"| decode at {depth:,} | {spread(off) if off else '–'} | {spread(on) if on else '–'} | {spread(ours)} | "
                          f"**{statistics.median(ours) / better:.2f}x** |")
-        page.put(part, title, lines, foot=f"*{shape}, Q4_0, {options.threads} threads; {today()}, {machine()}, palimpsest {commit()}.*")
+        page.put(part, title, [*lines, ""], foot=f"*{shape}, Q4_0, {options.threads} threads; {today()}, {machine()}, palimpsest {commit()}.*")
         print("\n".join(lines))
 
     sys.exit(work_through(options.parts, work))
