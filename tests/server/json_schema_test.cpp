@@ -185,7 +185,7 @@ TEST(JsonSchema, HostileSchemasAreRefusedSoon) {
 #ifdef PALIMPSEST_SANITIZED
     EXPECT_LT(seconds, 20) << name;
 #else
-    EXPECT_LT(seconds, 0.5) << name;  // in its own thread, beside other tests
+    EXPECT_LT(seconds, 2) << name;  // in its own thread, beside other tests
 #endif
     EXPECT_LT(what.size(), 3000u) << name;
     static const std::set<std::string> harmless = {"an object of itself", "nested repetitions",
