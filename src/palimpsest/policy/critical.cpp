@@ -3,35 +3,25 @@
 // (CriticalKV, arXiv 2502.03805, section 3; its size is ||W_o v||_1, here ||v||, and all of the budget is chosen by the
 // product: there, half of it by the weights alone).
 #include "palimpsest/core/vectors.h"
-#include "palimpsest/policy/policy.h"
-#include "palimpsest/policy/pool.h"
+#include "palimpsest/policy/pooled_window.h"
 
 namespace palimpsest {
 namespace {
 
-class Critical final : public Policy {
+class Critical final : public PooledWindow {
   static constexpr float kFloor = 1e-4F;  // of a query's weight, times the window
 
  public:
-  std::vector<std::string_view> option_names() const override { return {"window", "pooling", "kernel"}; }
-  void configure(const PolicyOptions& options) override {
-    if (options.window > 0) window_ = options.window;
-    if (options.kernel > 0) kernel_ = options.kernel;
-    if (options.pooling != PolicyOptions::Pooling::kAuto) pooling_ = options.pooling;
-  }
+  Critical() : PooledWindow(PolicyOptions::Pooling::kMax) {}
   Signals signals() const override {
-    return {.attention_window = AttentionWindow{.queries = window_}, .insert_score = InsertScore{}, .ordered = true};
+    return {.attention_window = AttentionWindow{.queries = window()}, .insert_score = InsertScore{}, .ordered = true};
   }
   void score_inserted(const HeadView& head, std::span<float> score) const override { norm_rows(head.values, score); }
   void score(const HeadView& head, std::span<float> score) const override {
-    pool(pooling_, kernel_, head.attention, score);
-    const float least = kFloor * static_cast<float>(window_);
+    pooled(head.attention, score);
+    const float least = kFloor * static_cast<float>(window());
     for (std::size_t i = 0; i < score.size(); ++i) score[i] = (score[i] + least) * head.insert_score[i];
   }
-
- private:
-  int window_ = 32, kernel_ = 7;
-  PolicyOptions::Pooling pooling_ = PolicyOptions::Pooling::kMax;
 };
 
 }  // namespace

@@ -8,31 +8,29 @@
 // (methods `global-local` and `ems`: recent=32). score=global, local: one of the two alone (the paper's table 4).
 #include <vector>
 
-#include "palimpsest/policy/policy.h"
-#include "palimpsest/policy/pool.h"
+#include "palimpsest/policy/pooled_window.h"
 
 namespace palimpsest {
 namespace {
 
-class GlobalLocal final : public Policy {
+class GlobalLocal final : public PooledWindow {
  public:
   using Score = PolicyOptions::Score;
 
+  GlobalLocal() : PooledWindow(PolicyOptions::Pooling::kAverage) {}
   std::vector<std::string_view> option_names() const override { return {"score", "window", "pooling", "kernel"}; }
   void configure(const PolicyOptions& options) override {
     if (options.score != Score::kAuto) by_ = options.score;
-    if (options.window > 0) window_ = options.window;
-    if (options.kernel > 0) kernel_ = options.kernel;
-    if (options.pooling != PolicyOptions::Pooling::kAuto) pooling_ = options.pooling;
+    PooledWindow::configure(options);
   }
   Signals signals() const override {
     return {.attention_sum = AttentionSum{},
-            .attention_window = AttentionWindow{.queries = window_, .past = true},
+            .attention_window = AttentionWindow{.queries = window(), .past = true},
             .ordered = true};
   }
   void score(const HeadView& head, std::span<float> score) const override {
-    if (by_ == Score::kGlobal) return pool(pooling_, kernel_, head.attention_sum, score);
-    if (by_ == Score::kLocal) return pool(pooling_, kernel_, head.attention, score);
+    if (by_ == Score::kGlobal) return pooled(head.attention_sum, score);
+    if (by_ == Score::kLocal) return pooled(head.attention, score);
     thread_local std::vector<float> both;
     double local = 0, global = 0;
     for (std::size_t i = 0; i < score.size(); ++i) {
@@ -42,13 +40,11 @@ class GlobalLocal final : public Policy {
     const float scale = global > 0 ? static_cast<float>(local / global) : 0;
     both.resize(score.size());
     for (std::size_t i = 0; i < score.size(); ++i) both[i] = std::max(head.attention_sum[i] * scale, head.attention[i]);
-    pool(pooling_, kernel_, both, score);
+    pooled(both, score);
   }
 
  private:
   Score by_ = Score::kBoth;
-  int window_ = 32, kernel_ = 7;
-  PolicyOptions::Pooling pooling_ = PolicyOptions::Pooling::kAverage;
 };
 
 }  // namespace
