@@ -174,7 +174,8 @@ void add_cache_flags(CLI::App& command, CacheFlags& flags, const std::string& de
       ->group(group);
   part("--policy", flags.policy, "NAME", "eviction policy, instead of the method's");
   part("--mechanism", flags.mechanism, "HOW",
-       "in-place: new tokens reuse evicted slots; shift: kept tokens move; block: evicts pages; gather, append, merge");
+       "in-place: new tokens reuse evicted slots; shift: kept tokens move; block: evicts pages; gather, append, merge, "
+       "match");
   part("--positions", flags.positions, "WHICH", "original: position in the text; cache: rank among the kept tokens");
   part("--budget", flags.budget, "TOKENS|256MiB",
        "max tokens that a query attends to, the new one included, or their bytes (method full keeps all)");

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <map>
 #include <numeric>
 #include <random>
 
@@ -98,6 +99,62 @@ TEST(Budgets, PyramidKeepsWhatItsFormulaSaysAndFreesThePages) {
         EXPECT_LT(session.cache().bytes_in_use(), whole.cache().bytes_in_use() / 2);
       }
   }
+}
+
+// Without waiting for a prompt: each decision shares the layer's total among its heads by the scores of that moment,
+// and each head keeps its tokens with the highest ones.
+TEST(Budgets, AdaSharesAtEachDecision) {
+  constexpr int kBudget = 40, kRecent = 4, kHeads = 3;
+  const auto decoder = decoder_of(kHeads, 1);
+  for (const int every : {1, 8})
+    for (const char* mechanism : {"in-place", "shift"}) {
+      const auto method =
+          fmt::format("knorm:budget={},recent={},split=ada,every={},mechanism={}", kBudget, kRecent, every, mechanism);
+      Session session(decoder, session_options(method, 16));
+      session.prefill(random_tokens(60, 5));
+      const Cache& cache = session.cache();
+      int decisions = 0, uneven = 0;
+      for (const TokenId token : random_tokens(80, 6)) {
+        using Scores = std::map<Position, float>;  // of tokens that may be evicted
+        std::vector<Scores> before;
+        std::vector<int> held;
+        for (int t = 0; t < cache.tables(); ++t) {
+          Scores& scores = before.emplace_back();
+          held.push_back(cache.table(t).occupied());
+          for (int slot = 0; slot < cache.table(t).slots(); ++slot)
+            if (const Position p = cache.table(t).position(slot); p >= 0 && p < cache.next() - kRecent)
+              scores[p] = cache.table(t).score()[static_cast<std::size_t>(slot)];
+        }
+        session.decode(token);
+        for (int layer = 0; layer < kLayers; ++layer) {
+          const int first = layer * kHeads, sum = held[first] + held[first + 1] + held[first + 2];
+          const bool decides = sum + kHeads * (1 - kBudget) >= kHeads * every;
+          std::vector<std::vector<float>> scores;
+          for (int h = 0; h < kHeads; ++h) {
+            scores.emplace_back();
+            for (const auto& [position, score] : before[first + h]) scores.back().push_back(score);
+          }
+          const std::vector<int> counts =
+              decides ? ada_counts(scores, kHeads * (kBudget - 1 - kRecent), 1) : std::vector<int>();
+          for (int h = 0; h < kHeads; ++h) {
+            const int t = first + h, kept = decides ? counts[h] + kRecent : held[t];
+            ASSERT_EQ(cache.table(t).occupied(), kept + 1) << method << " " << cache.next();
+            if (!decides) continue;
+            std::ranges::sort(scores[h], std::greater());
+            for (const Position position : positions_kept(cache, t)) {
+              if (!before[t].contains(position)) continue;
+              EXPECT_GE(before[t].at(position), scores[h][static_cast<std::size_t>(counts[h] - 1)]) << method;
+            }
+            uneven += kept != kBudget - 1;
+          }
+          decisions += decides;
+        }
+      }
+      EXPECT_EQ(decisions, kLayers * 80 / every) << method;
+      EXPECT_GT(uneven, decisions) << method;
+      // A head that shrank holds less than a page that it does not need.
+      for (int t = 0; t < cache.tables(); ++t) EXPECT_LT(cache.table(t).free_slots(), 2 * 16) << method;
+    }
 }
 
 // Each layer keeps its heads' total, shared by scores; each head keeps its tokens with the highest scores.

@@ -174,8 +174,10 @@ TEST(Drafts, AreAsIfReadOneByOne) {
       if (const std::string max_drop = one_of({"", "", "2", "5"}); !max_drop.empty()) add("max-drop=" + max_drop);
       if (random() % 3 == 0) add("evict=after");
       if (random() % 5 == 0) add("slack=3,overlap=2");
-      const std::string mechanism = one_of({"", "", "in-place", "append", "shift", "gather", "merge", "block"});
+      const std::string mechanism =
+          one_of({"", "", "in-place", "append", "shift", "gather", "merge", "match", "block"});
       if (!mechanism.empty()) add("mechanism=" + mechanism);
+      if (mechanism == "match") add("every=16");
       if (random() % 3 == 0) add("positions=cache");
       const std::string schedule = one_of({"", "", "step", "prompt", "prompt+step"});
       if (!schedule.empty()) add("schedule=" + schedule);
@@ -194,7 +196,7 @@ TEST(Drafts, AreAsIfReadOneByOne) {
   RecordProperty("runs", runs);
   EXPECT_GT(runs, draws / 7);
   EXPECT_GT(methods_seen.size(), 12U);
-  EXPECT_EQ(mechanisms_seen.size(), 6U);
+  EXPECT_EQ(mechanisms_seen.size(), 7U);
 }
 
 // One after another, so that a list of methods meets all types.

@@ -96,7 +96,8 @@ TEST(FailedStep, ChangesNothing) {
   for (const char* method :
        {"full", "streaming:budget=24", "streaming:budget=24,mechanism=shift", "lazy:budget=24,every=6,max-drop=2",
         "h2o:budget=24", "h2o:budget=24,positions=cache", "keydiff:budget=24", "snapkv:budget=48,schedule=step",
-        "h2o:budget=24,mechanism=gather", "knorm:budget=24,mechanism=append", "ems:budget=48"}) {
+        "h2o:budget=24,mechanism=gather", "knorm:budget=24,mechanism=append", "ems:budget=48",
+        "h2o:budget=24,every=16,mechanism=match"}) {
     SCOPED_TRACE(method);
     Reader whole(method, false), tried(method, true);
     const std::vector<float> expected = whole.read(text, 40);

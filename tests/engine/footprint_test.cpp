@@ -168,6 +168,7 @@ const FootprintCase kBounded[] = {
     {"global-local:budget=64"},
     {"ems:budget=64,tau=1,gamma=1"},
     {"cam:budget=64"},
+    {"h2o:budget=64,every=16,mechanism=match"},
     {"streaming:budget=64", {CacheType::kF32, CacheType::kBF16}},
     {"h2o:budget=60,positions=cache,rerotate=cached-half", {CacheType::kF16, CacheType::kF32}, 32, true},
 };

@@ -69,7 +69,7 @@ class Watch {
   }
   void check(const std::vector<Occupancy>& bounds) const {
     const Cache& cache = sequence_.cache();
-    const bool together = sequence_.plan().method().splits_at_prompt_end();  // a layer's heads share its budget
+    const bool together = sequence_.plan().method().budgets_change();  // a layer's heads share its budget
     long long all = 0, most = 0;
     for (int t = 0; t < cache.tables(); ++t) {
       const Occupancy& bound = bounds[bounds.size() == 1 ? 0 : at(t)];
@@ -110,7 +110,7 @@ TEST(Occupancy, NeverExceedsThePlan) {
       add("overlap", {"", "", "3"});
       add("refresh", {"", "", "2"});
       add("evict", {"", "after"});
-      add("mechanism", {"", "", "in-place", "append", "shift", "gather", "merge", "block"});
+      add("mechanism", {"", "", "in-place", "append", "shift", "gather", "merge", "match", "block"});
       add("positions", {"", "", "cache", "original"});
       add("schedule", {"", "", "step", "prompt", "prompt+step", "page"});
       add("split", {"", "", "", "pyramid", "ada"});

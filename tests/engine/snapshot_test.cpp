@@ -125,6 +125,7 @@ TEST_F(SnapshotTest, GoesOnToTheLastBit) {
                              "kvzip:budget=48,schedule=prompt+step,recent=16",
                              "pyramidkv:budget=60,schedule=prompt+step",
                              "adakv:budget=48,schedule=prompt+step",
+                             "adakv:budget=48,recent=8,window=8,schedule=step",
                              "global-local:budget=40",
                              "ems:budget=40,recent=4,tau=0.1",
                              "ems:budget=40,recent=4,tau=0.1,merge-position=own",
@@ -132,6 +133,8 @@ TEST_F(SnapshotTest, GoesOnToTheLastBit) {
                              "ems:budget=40,recent=4,window=16,score=local,pooling=max,similarity=key,zero-class=off",
                              "paged-eviction:budget=40,page=8,page-score=norms",
                              "cam:budget=40",
+                             "snapkv:budget=48,mechanism=match",
+                             "h2o:budget=40,every=16,mechanism=match,references=8",
                              learned.c_str(),
                              temporal.c_str(),
                              "ems:budget=40,recent=4,tau=0,gamma=2,schedule=step"})

@@ -36,8 +36,8 @@ TEST(Method, Streaming) {
       "drop=0,"
       "overlap=0,refresh=0,evict=before,mechanism=in-place,page=auto,page-score=mean,gamma=4,tau=0.6,similarity="
       "clipped,merged-key=unit,"
-      "zero-class=off,join=class,merge-position=representative,positions=cache,rerotate=auto,score=auto,window=auto,"
-      "pooling=auto,kernel=auto,scorer=auto,cache=on");
+      "zero-class=off,join=class,merge-position=representative,references=32,positions=cache,rerotate=auto,score=auto,"
+      "window=auto,pooling=auto,kernel=auto,scorer=auto,cache=on");
 }
 
 TEST(Method, FullIsUnbounded) {
@@ -48,8 +48,8 @@ TEST(Method, FullIsUnbounded) {
       "overlap=0,"
       "refresh=0,evict=before,mechanism=in-place,page=auto,page-score=mean,gamma=4,tau=0.6,similarity=clipped,merged-"
       "key=unit,zero-class=off,"
-      "join=class,merge-position=representative,positions=original,rerotate=auto,score=auto,window=auto,pooling=auto,"
-      "kernel=auto,scorer=auto,cache=on");
+      "join=class,merge-position=representative,references=32,positions=original,rerotate=auto,score=auto,window=auto,"
+      "pooling=auto,kernel=auto,scorer=auto,cache=on");
 }
 
 TEST(Method, EveryKeyIsReadAndSpelledOut) {
@@ -59,7 +59,8 @@ TEST(Method, EveryKeyIsReadAndSpelledOut) {
       "6,"
       "overlap=5,refresh=1,evict=after,mechanism=gather,page=24,page-score=norms,gamma=3,tau=0.25,similarity=product,"
       "merged-key=mean,"
-      "zero-class=on,join=next,merge-position=own,positions=cache,rerotate=cached-half,score=local,window=16,"
+      "zero-class=on,join=next,merge-position=own,references=24,positions=cache,rerotate=cached-half,score=local,"
+      "window=16,"
       "pooling=avg,kernel=5,scorer=auto,cache=off";
   const Method m = parse_method(text);
   EXPECT_EQ(m.policy, "recent");
@@ -83,6 +84,7 @@ TEST(Method, EveryKeyIsReadAndSpelledOut) {
   EXPECT_EQ(m.merged_key, MergedKey::kMean);
   EXPECT_TRUE(m.zero_class);
   EXPECT_EQ(m.mechanism, Mechanism::kGather);
+  EXPECT_EQ(m.references, 24);
   EXPECT_EQ(m.positions, Positions::kCache);
   EXPECT_EQ(m.rerotate, Rerotate::kCachedHalf);
   EXPECT_EQ(spell_out(m), text);
@@ -174,14 +176,14 @@ TEST(Method, StringsThatCannotBeRead) {
        "unknown method option 'bugdet': use policy, budget, split, sinks, recent, pin, schedule, every, slack, "
        "max-drop, "
        "overlap, refresh, evict, mechanism, page, page-score, gamma, tau, similarity, merged-key, zero-class, join, "
-       "merge-position, positions, rerotate, score, window, pooling, kernel, scorer or cache"},
+       "merge-position, references, positions, rerotate, score, window, pooling, kernel, scorer or cache"},
       {"streaming:budget=many", "budget 'many' is not a whole number: use 0 to 1073741824"},
       {"streaming:budget=-1", "budget -1 is out of range: use 0 to 1073741824"},
       {"streaming:sinks=4.5",
        "sinks '4.5' is neither a whole number nor a share of the budget: use 0 to 1073741824, or 0.01 to 0.99"},
       {"streaming:every=-1", "every -1 is out of range: use 0 to 1073741824"},
       {"streaming:mechanism=inplace",
-       "unknown mechanism 'inplace': use in-place, shift, gather, block, append or merge"},
+       "unknown mechanism 'inplace': use in-place, shift, gather, block, append, merge or match"},
       {"streaming:positions=true", "unknown positions 'true': use original or cache"},
       {"streaming:rerotate=early",
        "unknown rerotate 'early': use auto, two-query, fused, cached-half, recompute or delta"},
@@ -275,9 +277,9 @@ TEST(Method, CombinationsThatCannotBe) {
       {"full:schedule=prompt",
        "schedule, slack, max-drop, overlap, refresh, evict or split with policy none: nothing is ever evicted; choose "
        "a policy or leave them out"},
-      {"adakv:schedule=step",
-       "split ada with schedule step: budgets of heads follow from the scores at the end of the prompt; use "
-       "schedule=prompt or prompt+step"},
+      {"adakv:schedule=step,max-drop=2",
+       "split ada with schedule step and max-drop: each decision compares a layer's heads, and must be carried out; "
+       "leave max-drop out"},
       {"adakv:mechanism=block",
        "split ada with mechanism block: a head's share may be less than a page; use mechanism=in-place"},
       {"window-recompute:every=4",

@@ -117,7 +117,8 @@ INSTANTIATE_TEST_SUITE_P(Methods, DraftBytes,
                          ::testing::Values("full", "streaming", "h2o:every=16", "snapkv",
                                            "snapkv:schedule=step,every=16", "knorm:every=16",
                                            "expected-attention:every=16", "paged-eviction",
-                                           "ems:schedule=step,every=16", "adakv:schedule=prompt+step,every=16"));
+                                           "ems:schedule=step,every=16", "h2o:mechanism=match,every=16",
+                                           "adakv:schedule=prompt+step,every=16"));
 
 std::vector<std::string> all_methods() {
   std::vector<std::string> out;

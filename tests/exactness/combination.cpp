@@ -185,7 +185,11 @@ bool Combination::exists() const {
   if (stock_operators() && host_only(policy)) return false;
   // Pyramid: the last layer has two unprotected tokens. Ada compares heads at the end of a prompt.
   if (split == "pyramid" && (spare || overlap || timing.options.find("slack") != std::string::npos)) return false;
-  if (split == "ada" && (!grows || !scored())) return false;
+  if (split == "ada" && !scored()) return false;
+  if (split == "ada" && !grows &&
+      (mechanism == "append" || merges() || timing.options.find("max-drop") != std::string::npos))
+    return false;
+  if (mechanism == "match" && (policy == "none" || positions != "original" || stock_operators())) return false;
   // f32 only: a cluster is rounded again whenever a token is merged into it. One eviction between two steps, so that
   // the cache shows which tokens were merged.
   if (merges()) {

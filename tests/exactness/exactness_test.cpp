@@ -222,6 +222,29 @@ TEST(Exactness, SomeCombinationsOfRareKinds) {
   some_of("merge, own positions", [](const Combination& c) { return c.mechanism == "merge-own"; });
 }
 
+// Mechanism match: tokens kept, and outputs with the fitted values and biases (truth_match.cpp). No baseline: a fit
+// amplifies rounding.
+TEST(Exactness, SomeCombinationsThatMatch) {
+  const auto matched = [](Combination c) {
+    c.mechanism = "match";
+    std::string& options = c.timing.options;
+    if (options == "schedule=prompt+step") options += ",every=16";
+    if (options.starts_with("every"))
+      options = options.find("after") == std::string::npos ? "every=16" : "every=20,overlap=4,evict=after";
+    return c;
+  };
+  Laboratory laboratory(model_path(), kShort);
+  for (const Combination& of : drawn(kSome / 3, {Path::kReference, Path::kFast}, kTypes, laboratory.split(),
+                                     [&](const Combination& c) { return matched(c).exists(); })) {
+    const Combination c = matched(of);
+    SCOPED_TRACE(c.name());
+    for (const Outcome& outcome : laboratory.run(c)) {
+      EXPECT_EQ(outcome.verdict.kept_wrong, 0) << outcome.verdict.first_wrong;
+      EXPECT_LE(outcome.verdict.worst, attention_bound(c)) << outcome.verdict.where;
+    }
+  }
+}
+
 TEST(Exactness, SomeCombinationsOfBytes) {
   Laboratory laboratory(in_f32((source_dir() / "models/palimpsest-stories.gguf").string()), kShort);
   check(laboratory,

@@ -40,7 +40,7 @@ Truth::Truth(const Hyperparameters& hyper, const TruthOptions& options)
     if (signals_.model) policy_->prepare(options.model);
     if (signals_.attention_window) window_.emplace(*signals_.attention_window);
     budgets_ = first_budgets();
-    shared_ = signals_.positions_only() && budgets_.empty();
+    shared_ = signals_.positions_only() && budgets_.empty() && method_.mechanism != Mechanism::kMatch;
   }
   windows_ = first_windows();
   shared_ = shared_ && windows_.empty();
@@ -48,6 +48,7 @@ Truth::Truth(const Hyperparameters& hyper, const TruthOptions& options)
   tables_.resize(shared_ ? 1 : heads);
   for (std::size_t i = 0; i < heads; ++i)
     queries_.emplace_back(static_cast<std::size_t>(hyper.geometry.layer_geometry(static_cast<int>(i)).group()));
+  references_ = queries_;
   keys_.resize(heads);
   values_.resize(heads);
 }
@@ -170,6 +171,16 @@ int Truth::now_of(int surplus, Phase phase) const {
 void Truth::evict(int coming, Phase phase) {
   drop_unseen(coming, phase);
   if (policy_ == nullptr) return;
+  for (int layer = 0; method_.splits_at_decisions() && layer < hyper_.layers; ++layer) {
+    const int first = hyper_.geometry.first_head(layer), last = hyper_.geometry.first_head(layer + 1);
+    if (first == last || !share_now(layer, coming, phase)) continue;
+    const bool makes_room = !method_.evict_after && method_.schedule != Schedule::kPage;
+    for (auto t = static_cast<std::size_t>(first); t < static_cast<std::size_t>(last); ++t) {
+      const int keeps = budget(t) - method_.headroom - (makes_room ? coming : 0);
+      if (const int count = static_cast<int>(tables_[t].kept.size()) - keeps; count > 0) evict(t, count);
+    }
+  }
+  if (method_.splits_at_decisions()) return;
   const bool shares = phase == Phase::kPromptEnd && method_.splits_at_prompt_end();
   for (std::size_t t = 0; t < tables_.size(); ++t) {
     const bool due = shares ? next_ > method_.budget - method_.headroom : surplus(t, coming, phase) > 0;
@@ -312,6 +323,7 @@ void Truth::compare(const Cache& cache, int index, Table& table) {
   table.dropped.clear();
   table.close_budget = false;
   if (method_.mechanism == Mechanism::kMerge) merge(cache, index, table, leaving);
+  if (method_.mechanism == Mechanism::kMatch && !leaving.empty()) match(cache, index, table, leaving);
 }
 
 void Truth::wrong(const std::string& what) {
@@ -386,6 +398,7 @@ void Truth::layer(int index, const Layer& rows) {
   store(index, rows);
   if (signals_.reads_inserted()) report_kv(index, rows);
   if (signals_.query_moments) ask(index, rows);
+  if (method_.mechanism == Mechanism::kMatch) keep_references(index, rows);
   for (int h = 0; h < hyper_.geometry.layer(index).kv_heads; ++h)
     for (int query = 0; query < count_; ++query) attend(index, rows, h, query);
 }
@@ -461,7 +474,7 @@ void Truth::attend(int layer, const Layer& rows, int kv_head, int query) {
       const double score = sum * hyper_.attention_scale, cap = hyper_.attention_soft_cap;
       const double slope = hyper_.alibi.empty() ? 0 : hyper_.alibi[static_cast<std::size_t>(kv_head * group + g)];
       p[g * seen.size() + i] =
-          (cap == 0 ? score : cap * std::tanh(score / cap)) - slope * static_cast<double>(distance);
+          (cap == 0 ? score : cap * std::tanh(score / cap)) - slope * static_cast<double>(distance) + seen[i]->bias;
       size[g] = std::max(size[g], terms * hyper_.attention_scale);
     }
   }

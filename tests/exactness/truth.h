@@ -22,7 +22,8 @@
 //
 // For a policy that repeats the prompt, only the maximum weights of the repetition count; its tokens are removed.
 // Budgets of split `pyramid` and `ada` (truth_budgets.cpp) and merging (truth_merge.cpp) are implemented from their
-// papers.
+// papers. Mechanism match: the values and biases are the engine's, if they give the reference queries what they had, or
+// less of an error than dropping alone (truth_match.cpp).
 #pragma once
 
 #include <map>
@@ -102,6 +103,7 @@ class Truth {
     double square = 0;                      // PageScore::kNorms: of its key\'s norm
     Position representative = kNoPosition;  // merged into this token; kNoPosition: into none
     double factor = 1;                      // merged tokens: norm of the key over the representative's
+    double bias = 0;                        // mechanism match
     double norm = 0;                        // MergedKey::kMean: of the own key of a representative; 0: its row's
     std::vector<std::pair<Position, double>> history = {};  // weights, by query, if the policy has a window
   };
@@ -156,7 +158,8 @@ class Truth {
   // truth_budgets.cpp
   std::vector<int> first_budgets() const;
   void budgets_at_prompt_end();
-  void share_by_scores(int layer);
+  void share_by_scores(int layer, int added);
+  bool share_now(int layer, int coming, Phase phase);
   std::vector<int> of_pyramid(long long tokens) const;
   // truth_windows.cpp
   std::vector<std::int32_t> first_windows() const;
@@ -169,6 +172,14 @@ class Truth {
   void join(int layer, int head, Table& table, Position target, const std::vector<std::vector<Token>>& classes);
   void keep_best(Table& table, const std::vector<Position>& theirs, std::size_t max, int index);
   bool same(double a, double b) const;  // scores
+  // truth_match.cpp
+  void keep_references(int layer, const Layer& rows);
+  void match(const Cache& cache, int index, Table& table, const std::vector<Token>& leaving);
+  struct Outputs {
+    std::vector<double> rows;  // [queries][value width]
+    double square = 0;         // sum of squares
+  };
+  Outputs outputs(int index, const std::vector<Token>& tokens);
   void store(int layer, const Layer& rows);
   void attend(int layer, const Layer& rows, int kv_head, int query);
   const Angle& angle(int rope, Position distance);
@@ -193,7 +204,8 @@ class Truth {
   std::vector<std::vector<Angle>> angles_;                 // of each rotary table, by distance
   std::vector<std::vector<double>> keys_, values_;         // [head], rows by position
   std::vector<std::vector<std::vector<double>>> queries_;  // [head][member of its group], all of them, for QueryMoments
-  const Cache* cache_ = nullptr;                           // of this step
+  std::vector<std::vector<std::vector<double>>> references_;  // likewise, by position, for mechanism match
+  const Cache* cache_ = nullptr;                              // of this step
   int count_ = 0;
   Position next_ = 0;
   Verdict verdict_;

@@ -20,8 +20,22 @@ void Truth::budgets_at_prompt_end() {
   } else if (method_.split == Split::kPyramid) {
     budgets_ = of_pyramid(next_);
   } else {
-    for (int layer = 0; layer < hyper_.layers; ++layer) share_by_scores(layer);
+    for (int layer = 0; layer < hyper_.layers; ++layer) share_by_scores(layer, 0);
   }
+}
+
+// Whether a head of the layer has too many tokens. Then all heads are compared.
+bool Truth::share_now(int layer, int coming, Phase phase) {
+  const auto first = static_cast<std::size_t>(hyper_.geometry.first_head(layer));
+  const auto heads = static_cast<std::size_t>(hyper_.geometry.layer(layer).kv_heads);
+  bool due = false;
+  for (std::size_t h = 0; h < heads; ++h) due = due || surplus(first + h, coming, phase) > 0;
+  if (!due) return false;
+  for (std::size_t h = 0; h < heads; ++h)
+    if (signals_.at_decision()) score(first + h);
+  const bool makes_room = !method_.evict_after && method_.schedule != Schedule::kPage;
+  share_by_scores(layer, method_.headroom + (makes_room ? coming : 0));
+  return true;
 }
 
 // PyramidKV (arXiv 2406.02069): an arithmetic sequence from the first layer to the last. Its mean is the budget less
@@ -43,7 +57,10 @@ std::vector<int> Truth::of_pyramid(long long tokens) const {
 
 // AdaKV (arXiv 2407.11550) for the heads of one layer: a head gets a fifth of the mean, and a share of the rest in
 // proportion to its number of tokens among the highest scores of all heads. Rounding: largest fractions first.
-void Truth::share_by_scores(int layer) {
+//
+// Without waiting for a prompt (splits_at_decisions), each decision shares what the layer keeps then; `added`: the
+// tokens that come, and the slack, which each head's budget has on top of what it keeps.
+void Truth::share_by_scores(int layer, int added) {
   struct Entry {
     float score;
     std::size_t head;
@@ -51,7 +68,8 @@ void Truth::share_by_scores(int layer) {
   const auto first = static_cast<std::size_t>(hyper_.geometry.first_head(layer));
   const auto heads = static_cast<std::size_t>(hyper_.geometry.layer(layer).kv_heads);
   if (heads == 0) return;
-  if (tables_[first].kept.size() <= static_cast<std::size_t>(method_.budget)) {  // an attention window
+  if (!method_.splits_at_decisions() &&
+      tables_[first].kept.size() <= static_cast<std::size_t>(method_.budget)) {  // an attention window
     std::fill_n(budgets_.begin() + static_cast<std::ptrdiff_t>(first), heads, method_.budget);
     return;
   }
@@ -64,9 +82,10 @@ void Truth::share_by_scores(int layer) {
       if (free) all.push_back({token.score, h});
     }
   std::ranges::stable_sort(all, [](const Entry& a, const Entry& b) { return a.score > b.score; });
-  int total = static_cast<int>(heads) * method_.budget;
+  int total = static_cast<int>(heads) * (method_.budget - added);
   for (const int count : protects) total -= count;
 
+  total = std::clamp(total, 0, static_cast<int>(all.size()));  // fewer are there, after edits
   const int mean = total / static_cast<int>(heads), fifth = static_cast<int>(0.2 * mean);
   const int safe = std::min(mean, std::max(fifth, method_.headroom + method_.overlap + method_.spare + 1));
   std::vector<double> share(heads, safe);
@@ -81,7 +100,7 @@ void Truth::share_by_scores(int layer) {
                            [&](std::size_t h) { return std::round((share[h] - count[h]) * 1e9); });
   for (std::size_t i = 0; left > 0; i = (i + 1) % heads)
     if (count[order[i]] < may[order[i]]) ++count[order[i]], --left;
-  for (std::size_t h = 0; h < heads; ++h) budgets_[first + h] = protects[h] + count[h];
+  for (std::size_t h = 0; h < heads; ++h) budgets_[first + h] = protects[h] + count[h] + added;
 
   const auto end = static_cast<std::size_t>(total);
   if (total == 0 || end >= all.size() || !same(all[end].score, all[end - 1].score)) return;

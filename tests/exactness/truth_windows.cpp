@@ -32,7 +32,7 @@ void Truth::drop_unseen(int coming, Phase phase) {
     if (windows_[t] == INT32_MAX) continue;
     Table& table = tables_[t];
     // Sinks + window keeps its sinks, unless the budget is fixed and holds the whole window.
-    const bool keeps_sinks = method_.windowed() && (method_.splits_at_prompt_end() || !holds_window(t));
+    const bool keeps_sinks = method_.windowed() && (method_.budgets_change() || !holds_window(t));
     const Position first = keeps_sinks ? method_.sinks() : 0, end = next_ - windows_[t] + 1;
     const auto is_unseen = [&](const Token& token) { return stored_at(token) >= first && stored_at(token) < end; };
     switch (method_.mechanism) {

@@ -94,6 +94,7 @@ Cache::Cache(const CacheOptions& options, std::shared_ptr<PagePool> pool)
     merged_.assign(count, MergedTokens(options.columns));
     merged_views_.resize(count);
   }
+  assert(!traits(options.mechanism).fits || (!options.shared && options.columns > 0));
   slot_views_.resize(count);
   moves_.resize(count);
   shared_pages_.resize(count);
@@ -169,6 +170,7 @@ void Cache::refresh_views() noexcept {
   for (std::size_t t = 0; t < tables_.size(); ++t) {
     slot_views_[t] = tables_[t].view();
     if (!patches_.empty()) slot_views_[t].patches = patches_[t];
+    if (traits(options_.mechanism).fits) slot_views_[t].bias = biases(static_cast<int>(t)).data();
     if (merged_.empty() || !merged_[t].attended()) continue;
     merged_views_[t] = merged_[t].view();
     slot_views_[t].merged = &merged_views_[t];

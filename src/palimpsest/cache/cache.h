@@ -79,6 +79,10 @@ class Cache {
   // apply().
   MergedTokens* merged(int t) { return merged_.empty() ? nullptr : &merged_[static_cast<std::size_t>(t)]; }
   const MergedTokens* merged(int t) const { return merged_.empty() ? nullptr : &merged_[static_cast<std::size_t>(t)]; }
+  // Mechanism match only, else empty: the bias of each slot (SlotsView::bias), in the table's last column.
+  std::span<float> biases(int t) {
+    return traits(options_.mechanism).fits ? table(t).column(options_.columns - 1) : std::span<float>();
+  }
   int table_of(int head) const { return table_of_[static_cast<std::size_t>(head)]; }
   // The window of a table's heads, in positions; INT32_MAX: all.
   std::int32_t window(int table) const { return windows_[static_cast<std::size_t>(table)]; }

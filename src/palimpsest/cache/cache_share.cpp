@@ -38,7 +38,8 @@ void Cache::share(Cache& other) {
     for (int head = 0, t = 0; head < heads(); ++head) {
       if (table_of(head) != t) continue;  // tables are numbered in the order of their first heads
       const SlotTable& like = other.table(other.table_of(head));
-      const bool scores = !options_.shared && !other.options_.shared && options_.columns == other.options_.columns;
+      const bool scores = !options_.shared && !other.options_.shared && options_.columns == other.options_.columns &&
+                          traits(options_.mechanism).fits == traits(other.options_.mechanism).fits;
       if (like.occupied() == like.next())
         insert_all(tables[at(t)], like, scores);
       else

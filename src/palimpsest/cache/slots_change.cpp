@@ -25,6 +25,8 @@ int SlotTable::next_slot(const SlotChange& change, int i) const {
 SlotTable::Reserved SlotTable::reserve(const SlotChange& change, std::vector<Move>& moves) {
   assert(change.shift_range.empty() && change.end == kNoPosition && change.at == kNoPosition);
   const auto *const relative = relative_.data(), *const rank = rank_.data(), *const inserted = inserted_.data();
+  const auto last_column = [&] { return column_.empty() ? nullptr : column_.back().data(); };
+  const float* const bias = last_column();  // Cache::biases
   const int pages = pages_to_map(change);
   if (pages > 0) {
     const std::size_t slots = relative_.size() + at(pages * page_size_);
@@ -48,7 +50,8 @@ SlotTable::Reserved SlotTable::reserve(const SlotChange& change, std::vector<Mov
   }
   if (!compacts())
     free_.reserve(at(free_.size() + change.reject + pages * page_size_) + (traits_.reuses_slots ? victims : 0));
-  return {pages, relative != relative_.data() || rank != rank_.data() || inserted != inserted_.data()};
+  return {pages, relative != relative_.data() || rank != rank_.data() || inserted != inserted_.data() ||
+                     bias != last_column()};
 }
 
 void SlotTable::apply(const SlotChange& change, std::vector<Move>& moves) {

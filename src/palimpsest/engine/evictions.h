@@ -3,9 +3,9 @@
 //   decide()   evict/: tokens outside the layers' windows, and the policy's victims, with room for the coming tokens
 //   commit()   Cache::prepare(drops and inserts), which may throw and changes nothing; then its commit, which cannot
 //
-// Drops are a change of their own, which decide() commits, with two mechanisms: `merge`, which changes kept tokens
-// before their victims go, and `append`, whose empty pages are the next ones to be mapped. Tokens outside a window are,
-// where the policy decides among the others of the same table.
+// Drops are a change of their own, which decide() commits, with three mechanisms: `merge` and `match`, which change
+// kept tokens before their victims go, and `append`, whose empty pages are the next ones to be mapped. Tokens outside a
+// window are, where the policy decides among the others of the same table.
 #pragma once
 
 #include <cstddef>
@@ -17,6 +17,7 @@
 #include "palimpsest/core/interrupt.h"
 #include "palimpsest/core/rope.h"
 #include "palimpsest/core/workers.h"
+#include "palimpsest/engine/match.h"
 #include "palimpsest/engine/memory_log.h"
 #include "palimpsest/evict/evictor.h"
 #include "palimpsest/model/hyperparameters.h"
@@ -70,6 +71,7 @@ class Evictions {
   const EvictionTimes& times() const { return times_; }
 
  private:
+  bool compact(int coming, Phase phase);
   void score_tables(int coming, Phase phase, TableRange tables);
   void drop_and_insert(CacheChange change);
   void change_text(const CacheChange& change, const Hyperparameters& hyper);
@@ -80,10 +82,11 @@ class Evictions {
   std::shared_ptr<Workers> workers_;
   std::shared_ptr<const Interrupt> interrupt_;
   std::shared_ptr<MemoryLog> memory_log_;
-  std::vector<std::size_t> rope_of_;          // [layers] index of the model's RoPE table
-  std::vector<RopeFrequencies> frequencies_;  // [layers] for re-rotation, merging, query moments; else empty
-  float scale_;                               // attention scale
-  bool merges_, drops_apart_;
+  std::vector<std::size_t> rope_of_;  // [layers] index of the model's RoPE table
+  // [layers] for re-rotation, merging, query moments, matching; else empty
+  std::vector<RopeFrequencies> frequencies_;
+  ScoreRule scores_;
+  bool merges_, changes_kept_, drops_apart_;
   EvictionTimes times_;
 };
 

@@ -21,8 +21,9 @@ void check_forgets(const MethodPlan& plan) {
   const Method& m = plan.method();
   if (!m.cache)
     fail("draft model: method {} has no cache that could forget rejected drafts; use another --draft-method", m.name);
-  if (m.evicts() && m.how().merges)
-    fail("draft model: method {} merges tokens and cannot forget rejected drafts; use another --draft-method", m.name);
+  if (m.evicts() && m.how().changes_kept())
+    fail("draft model: mechanism {} changes kept tokens and cannot forget rejected drafts; use another --draft-method",
+         m.how().name);
   if (plan.cache().state_floats > 0)
     fail(
         "draft model: its layers with a recurrent state cannot forget rejected drafts; use another draft model, or "

@@ -17,13 +17,16 @@ PrefixKey::PrefixKey(const MethodPlan& plan, int scope)
       cache(plan.cache()) {
   const Signals signals = plan.signals(Phase::kPrefill);
   if (signals.attention_window) window = at(signals.attention_window->queries);
-  if (signals.weights() || signals.score_on_insert || signals.query_moments)
-    statistics = fmt::format("{} {} {}", method.policy, window, cache.columns);
+  if (signals.references) window = std::max(window, at(signals.references->queries));
+  if (signals.weights() || signals.score_on_insert || signals.queries())
+    statistics = fmt::format("{} {} {} {}", method.policy, window, cache.columns, cache.head_floats);
 }
 
 bool compatible_with(const PrefixKey& from, std::size_t tokens, bool whole, const PrefixKey& to) {
   if (from.chunk != to.chunk || from.scope != to.scope) return false;
-  if (from.method == to.method && from.cache == to.cache) return true;
+  const bool alike = from.method == to.method && from.cache == to.cache;
+  // Budgets of heads since the last decision are no part of a prefix.
+  if (alike) return !to.method.splits_at_decisions() || static_cast<long long>(tokens) <= to.nothing_evicted_until;
   return whole && static_cast<long long>(tokens) <= to.nothing_evicted_until &&
          tokens % static_cast<std::size_t>(to.chunk) == 0 && from.rotation == to.rotation &&
          (to.statistics.empty() || to.statistics == from.statistics);

@@ -8,7 +8,19 @@ namespace {
 
 constexpr float kMaxCounted = 1 << 24;  // exact in f32
 
-// Rotates a row's pairs in place; element d is row[d * stride].
+// Of a position, in a ring of references: exact in f32, and not 0.
+float tag_of(Position position) {
+  return static_cast<float>(position % (Position{1} << 24) + 1);
+}
+
+// The row of a position in a ring.
+std::size_t row_of(std::span<const float> ring, int head_dim, Position position) {
+  const std::size_t width = at(head_dim) + 1;
+  return static_cast<std::size_t>(position) % (ring.size() / width) * width;
+}
+
+}  // namespace
+
 void rotate_row(float* row, std::size_t stride, RopeKind kind, std::span<const float> cos_sin) {
   const std::size_t pairs = cos_sin.size() / 2;
   const bool halves = kind == RopeKind::kHalves;
@@ -19,8 +31,6 @@ void rotate_row(float* row, std::size_t stride, RopeKind kind, std::span<const f
     a = rotated;
   }
 }
-
-}  // namespace
 
 std::span<float> query_statistics(Cache& cache, int head) {
   const LayerGeometry& g = cache.geometry().layer_geometry(head);
@@ -51,6 +61,25 @@ void add_queries(Rows queries, Position first, std::span<float> statistics) {
       for (std::size_t d = 0; d < dim; ++d) row[d] += share * (factor * difference[d] - row[d]);
     }
   }
+}
+
+std::span<float> reference_queries(Cache& cache, int head, const ReferenceQueries& of) {
+  const LayerGeometry& g = cache.geometry().layer_geometry(head);
+  return cache.head_statistics(head).last(at(g.group()) * of.floats(g.key_width));
+}
+
+void keep_references(Rows queries, Position first, std::span<float> ring) {
+  const int rows = static_cast<int>(ring.size() / (at(queries.width) + 1));
+  for (int i = std::max(0, queries.count - rows); i < queries.count; ++i) {
+    const auto row = ring.subspan(row_of(ring, queries.width, first + i), at(queries.width) + 1);
+    row[0] = tag_of(first + i);
+    std::ranges::copy(queries[i], row.begin() + 1);
+  }
+}
+
+std::span<const float> reference_at(std::span<const float> ring, int head_dim, Position position) {
+  const auto row = ring.subspan(row_of(ring, head_dim, position), at(head_dim) + 1);
+  return row[0] == tag_of(position) ? row.subspan(1) : std::span<const float>();
 }
 
 std::vector<float> mean_rotation(const RopeFrequencies& frequencies, Position next) {

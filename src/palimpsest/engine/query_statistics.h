@@ -1,7 +1,11 @@
 // Running mean and covariance of each query head's queries, and the future queries that they predict (Expected
-// Attention, arXiv 2510.00636, section 3). Stored in the cache (Cache::head_statistics).
+// Attention, arXiv 2510.00636, section 3). And the last queries themselves, for mechanism match. Both are stored in the
+// cache (Cache::head_statistics), of un-rotated queries, per query head:
 //
-//   per query head: [count][mean: head_dim][covariance: head_dim x head_dim], of un-rotated queries
+//   statistics   [count][mean: head_dim][covariance: head_dim x head_dim]
+//   references   [n][tag][query: head_dim]   the query at position p is in row p mod n. The tag names its position: a
+//   row
+//                                            that was never written, or whose token was rewound, is not read.
 #pragma once
 
 #include <span>
@@ -31,5 +35,15 @@ std::vector<float> mean_rotation(const RopeFrequencies& frequencies, Position ne
 // Rotates the statistics of a query group's heads. The result's rows point into `memory`.
 ExpectedQueries expected_queries(std::span<const float> statistics, int heads, int head_dim, float scale, RopeKind kind,
                                  std::span<const float> cos_sin, std::vector<float>& memory);
+
+// The rings of references of a head's query group, one after the other; `of`: the plan's.
+std::span<float> reference_queries(Cache& cache, int head, const ReferenceQueries& of);
+// Stores queries at consecutive positions from `first` in one query head's ring.
+void keep_references(Rows queries, Position first, std::span<float> ring);
+// The query at `position`; empty: the ring does not have it.
+std::span<const float> reference_at(std::span<const float> ring, int head_dim, Position position);
+
+// Rotates a row's pairs in place; element d is row[d * stride]. `cos_sin`: RopeFrequencies::row.
+void rotate_row(float* row, std::size_t stride, RopeKind kind, std::span<const float> cos_sin);
 
 }  // namespace palimpsest

@@ -25,7 +25,7 @@ bool holds_all(const Cache& cache, Position end) {
 
 // What the policy knows of a token was known when it was read.
 bool forgets_nothing(const Method& method, const Signals& signals) {
-  return !signals.weights() && !signals.query_moments && !signals.repeat && !method.splits_at_prompt_end() &&
+  return !signals.weights() && !signals.queries() && !signals.repeat && !method.budgets_change() &&
          method.max_drop == 0;
 }
 

@@ -11,7 +11,7 @@ namespace palimpsest {
 namespace {
 
 std::shared_ptr<Workers> workers_for(const Decoder& decoder, const MethodPlan& plan) {
-  return plan.method().how().moves_rows || plan.signals().at_decision()
+  return plan.method().how().moves_rows || plan.method().how().fits || plan.signals().at_decision()
              ? std::make_shared<GraphThreads>(decoder.threads())
              : nullptr;
 }

@@ -49,9 +49,9 @@ void SignalCollector::begin(SequenceStep& step, Phase phase, long long left) {
   keeps_ = keep_weights_ && phase == Phase::kDecode && !drafts_;
   for (KeptWeights& each : kept_) each.position.clear(), each.weight.clear();
   const bool weights = signals_.weights() || keeps_;
-  if (weights || signals_.reads_inserted() || signals_.query_moments) step.receiver = this;
+  if (weights || signals_.reads_inserted() || signals_.queries()) step.receiver = this;
   step.report_kv = signals_.reads_inserted();
-  step.report_queries = signals_.query_moments.has_value();
+  step.report_queries = signals_.queries();
   step.weight_reduction = signals_.reduction();
   if (drafts_) {
     std::vector<bool> heads(at(cache_.geometry().heads()));
@@ -156,7 +156,7 @@ void SignalCollector::replay(int index) {
                .rows = held_.key(head, index),
                .values = held_.value(head, index)},
               {});
-    for (int member = 0; signals_.query_moments && member < geometry.layer_geometry(head).group(); ++member)
+    for (int member = 0; signals_.queries() && member < geometry.layer_geometry(head).group(); ++member)
       deliver({.kind = StepSignal::Kind::kQueries,
                .head = head,
                .member = member,
@@ -175,9 +175,17 @@ void SignalCollector::deliver(const StepSignal& signal, std::span<const float> s
     case StepSignal::Kind::kKeysAndValues:
       return evictor_.on_insert_kv(cache_, table, signal.rows, signal.values);
     case StepSignal::Kind::kQueries:
-      const auto floats = at(query_floats(signal.rows.width));
-      add_queries(signal.rows, cache_.table(table).next() - signal.rows.count,
-                  query_statistics(cache_, signal.head).subspan(at(signal.member) * floats, floats));
+      const int width = signal.rows.width;
+      const SlotTable& of_head = cache_.table(table);
+      const auto of_member = [&](std::span<float> all, std::size_t floats) {
+        return all.subspan(at(signal.member) * floats, floats);
+      };
+      if (signals_.query_moments)
+        add_queries(signal.rows, of_head.next() - signal.rows.count,
+                    of_member(query_statistics(cache_, signal.head), at(query_floats(width))));
+      if (const auto& references = signals_.references)
+        keep_references(signal.rows, of_head.position(of_head.inserted().front()),
+                        of_member(reference_queries(cache_, signal.head, *references), references->floats(width)));
   }
 }
 

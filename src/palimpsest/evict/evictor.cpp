@@ -117,13 +117,14 @@ void Evictor::victims_of(SlotTable& table, int t, int outside, std::vector<int>&
 bool Evictor::decides_beside(const Cache& cache, int coming, Phase phase) const {
   if (phase == Phase::kPrefillEnd && coming == 0 && method_.splits_at_prompt_end()) return true;  // compares heads
   for (int t = 0; t < cache.tables(); ++t)
-    if (gone(t) > 0 && due(cache.table(t), t, coming, phase) > 0) return true;
+    if (gone(t) > 0 && decides_now(cache, t, coming, phase)) return true;
   return false;
 }
 
 void Evictor::committed() {
   outside_.clear();
   victims_.clear();
+  shared_.clear();
   returns_ = returns_then_;
 }
 
@@ -137,7 +138,8 @@ int Evictor::due(const SlotTable& table, int t, int occupied, int coming, Phase 
   }
   if (method_.schedule == Schedule::kPage || method_.evict_after) coming = 0;
   const int over = occupied + coming - method_.target(budget(t));
-  return over >= interval || returns(t) ? std::max(over, 0) : 0;
+  const bool shared = !shared_.empty() && shared_[at(t)] != 0;
+  return over >= interval || returns(t) || shared ? std::max(over, 0) : 0;
 }
 
 int Evictor::limited(const SlotTable& table, int due, Phase phase) const {
@@ -152,6 +154,7 @@ const Victims& Evictor::plan(Cache& cache, int coming, Phase phase, TableRange t
   next_victim_.resize(victims_.drop.size(), kUnknown);
   if (method_.max_drop > 0) returns_then_.resize(victims_.drop.size(), 0);
   if (phase == Phase::kPrefillEnd && coming == 0 && method_.splits_at_prompt_end()) share_budgets(cache, tables);
+  if (method_.splits_at_decisions()) share_at_decision(cache, coming, phase);
   for (int t = tables.first; t < std::min(tables.last, cache.tables()); ++t) {
     SlotTable& table = cache.table(t);
     const int due = this->due(table, t, coming, phase), count = limited(table, due, phase);
@@ -254,7 +257,7 @@ void Evictor::score_inserted(SlotTable& table, int t, Rows keys, Rows values) co
 bool Evictor::needs_eviction(const Cache& cache, int t, int coming, Phase phase) const {
   if (phase == Phase::kPrefillEnd && coming == 0 && method_.splits_at_prompt_end())  // heads are compared
     return tokens_of_fullest(cache) > method_.target() || due(cache.table(t), t, coming, phase) > 0;
-  return due(cache.table(t), t, coming, phase) > 0;
+  return decides_now(cache, t, coming, phase);
 }
 
 void Evictor::score_table(Cache& cache, int t, Rows keys, Rows values, int coming, Phase phase,
@@ -381,7 +384,7 @@ void Evictor::clear(const Cache& cache) {
 }
 
 void Evictor::save(ByteWriter& out) const {
-  if (method_.splits_at_prompt_end()) out.array(std::span<const int>(budgets_));
+  if (method_.budgets_change()) out.array(std::span<const int>(budgets_));
   if (signals_.attention_window) window_.save(out);
   if (method_.max_drop > 0) out.array(std::span<const std::uint8_t>(returns_));
 }
@@ -392,7 +395,7 @@ void Evictor::load(ByteReader& in, const Cache& cache) {
     in.require(alike(cache.table(t), cache.table(geometry.first_head(geometry.layer_of(t))),
                      traits(cache.options().mechanism)),
                "heads of a layer that keep different tokens");
-  if (method_.splits_at_prompt_end()) load_budgets(in, geometry);
+  if (method_.budgets_change()) load_budgets(in, geometry);
   // Earlier versions saved neither of these; the rest is the checksum then.
   const auto saved = [&] { return in.left() > sizeof(std::uint64_t); };
   if (signals_.attention_window && saved())

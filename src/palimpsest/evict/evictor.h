@@ -29,7 +29,8 @@ namespace palimpsest {
 
 class Evictor {
  public:
-  // With Method::splits_at_prompt_end the plan's budgets hold until the prompt's end, where plan() computes new ones.
+  // With Method::budgets_change the plan's budgets hold until plan() computes new ones: at the prompt's end, or at each
+  // decision.
   explicit Evictor(const MethodPlan& plan);
 
   const Signals& signals() const { return signals_; }
@@ -98,12 +99,15 @@ class Evictor {
   void invalidate(const Cache& cache);
   void release(TableRange tables);                // frees memory of victims
   void clear(const Cache& cache);                 // invalidates, and restores the first budgets
-  void save(ByteWriter& out) const;               // budgets, if splits_at_prompt_end(); the window, if there is one
+  void save(ByteWriter& out) const;               // budgets, if budgets_change(); the window, if there is one
   void load(ByteReader& in, const Cache& cache);  // after the cache was loaded; throws Error if they do not match
 
  private:
   void share_budgets(const Cache& cache, TableRange tables);
-  void share_by_scores(const Cache& cache, int layer);
+  void share_at_decision(const Cache& cache, int coming, Phase phase);
+  void share_by_scores(const Cache& cache, int layer, int coming);
+  // Whether plan() decides about this table: with Method::splits_at_decisions about all of its layer, or none.
+  bool decides_now(const Cache& cache, int table, int coming, Phase phase) const;
   // Tokens of the fullest table, once all have read what the first has (layer by layer, others have not).
   static int tokens_of_fullest(const Cache& cache);
   TableWindow table_window(int table) const {
@@ -139,6 +143,7 @@ class Evictor {
   static constexpr int kUnknown = -1;
   Method method_;
   std::vector<int> budgets_, first_budgets_;  // [table], now and at first
+  std::vector<char> shared_;                  // [table] Method::splits_at_decisions: new budgets, to be met now
   Signals signals_;
   WindowParts window_;
   std::shared_ptr<const Policy> policy_;  // nullptr: nothing is ever evicted

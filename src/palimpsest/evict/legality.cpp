@@ -35,7 +35,7 @@ bool rerotates(C c) {
   return c.method.rerotate != Rerotate::kAuto;
 }
 bool waits_for_prompt(C c) {
-  return c.method.schedule == Schedule::kPrompt || c.method.schedule == Schedule::kPromptStep;
+  return c.method.waits_for_prompt();
 }
 bool reads_cache(C c) {  // keys or values of tokens in the cache
   return c.signals.rows() && !c.signals.score_on_insert;
@@ -101,7 +101,9 @@ double comparisons(C c) {
   for (int layer = 0; layer < geometry.layers(); ++layer) {
     const LayerGeometry& g = geometry.layer(layer);
     const double pairs = c.signals.pairs ? tokens * tokens / 2 * g.key_width : 0;
-    sum += g.kv_heads * (pairs + (joins ? victims * budget * (g.key_width + g.value_width) : 0));
+    const double rows = m.how().fits ? static_cast<double>(m.references) * g.group() : 0;
+    sum += g.kv_heads * (pairs + (joins ? victims * budget * (g.key_width + g.value_width) : 0) +
+                         rows * (tokens * (g.key_width + g.value_width) + budget * rows));
   }
   return sum;
 }
@@ -112,7 +114,7 @@ std::string of_host_pages(C c) {
   if (reads_cache(c) || c.signals.sums() || c.signals.query_moments ||
       c.signals.reduction() != WeightReduction::kMeanOverGroup)
     return "policy " + c.method.policy;
-  return merges(c) ? "mechanism merge" : "";
+  return c.method.how().changes_kept() ? fmt::format("mechanism {}", c.method.how().name) : "";
 }
 
 constexpr auto kTable = std::to_array<Requirement>({
@@ -192,12 +194,21 @@ constexpr auto kTable = std::to_array<Requirement>({
        return "every, slack, max-drop, overlap or refresh with mechanism block: it evicts a page at a time; leave them "
               "out";
      }},
-    {Scope::kMethod, "ada: schedule", [](C c) { return c.method.split == Split::kAda; }, waits_for_prompt,
+    {Scope::kMethod, "ada: max-drop", [](C c) { return c.method.splits_at_decisions(); },
+     [](C c) { return c.method.max_drop == 0; },
      [](C c) {
        return fmt::format(
-           "split ada with schedule {}: budgets of heads follow from the scores at the end of the prompt; use "
-           "schedule=prompt or prompt+step",
+           "split ada with schedule {} and max-drop: each decision compares a layer's heads, and must be carried out; "
+           "leave max-drop out",
            option(c, "schedule"));
+     }},
+    {Scope::kMethod, "ada: one token per slot", [](C c) { return c.method.splits_at_decisions(); },
+     [](C c) { return c.method.how().reuses_slots && !merges(c); },
+     [](C c) {
+       return fmt::format(
+           "split ada with schedule {} and mechanism {}: slots that are not used again, or hold merged tokens, cannot "
+           "pass from head to head; use mechanism=in-place",
+           option(c, "schedule"), option(c, "mechanism"));
      }},
     {Scope::kMethod, "ada: mechanism", [](C c) { return c.method.split == Split::kAda; },
      [](C c) { return !by_block(c); },
@@ -542,7 +553,7 @@ constexpr auto kTable = std::to_array<Requirement>({
            "{} compares up to {} tokens of each head with each other in one eviction, and all other requests would "
            "wait "
            "for it: choose a smaller budget, schedule=step or a shorter prompt",
-           c.signals.pairs ? "policy " + c.method.policy : "mechanism merge", c.tokens);
+           c.signals.pairs ? "policy " + c.method.policy : "mechanism " + option(c, "mechanism"), c.tokens);
      }},
 });
 

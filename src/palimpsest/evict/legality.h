@@ -25,7 +25,8 @@ namespace palimpsest {
 // policy goes by positions, or, in place, by the weights of each step or by the keys and values of new tokens.
 inline bool victims_follow_from_text(const Method& m, const Signals& signals) {
   const bool in_layers = m.mechanism == Mechanism::kInPlace && !signals.at_decision() && !signals.query_moments;
-  return m.evicts() && m.cache && m.interval == 1 && !m.how().whole_pages && (signals.positions_only() || in_layers) &&
+  return m.evicts() && m.cache && m.interval == 1 && !m.how().whole_pages && !m.splits_at_decisions() &&
+         (signals.positions_only() || in_layers) &&
          (m.schedule == Schedule::kStep || m.schedule == Schedule::kPromptStep);
 }
 
@@ -53,6 +54,7 @@ std::span<const Requirement> requirements();  // all rows
 std::span<const Requirement> general_requirements();
 std::span<const Requirement> draft_requirements();      // of PlanTarget::draft_max
 std::span<const Requirement> layerwise_requirements();  // of PlanTarget::layerwise
+std::span<const Requirement> match_requirements();      // of mechanism match
 
 // Throws Error with the sentence of the first row of the scope that is required and not offered.
 void check_legal(Scope scope, const Candidate& candidate);

@@ -53,8 +53,8 @@ constexpr auto kDrafts = std::to_array<Requirement>({
            c.method.policy, c.target->draft_max + 1);
      }},
     {Scope::kTarget, "drafts: mechanism",
-     [](C c) { return drafts(c) && (drops_each(c) || (c.method.how().merges && has_windows(c))); },
-     [](C c) { return !c.method.how().moves_rows && !c.method.how().merges; },
+     [](C c) { return drafts(c) && (drops_each(c) || (c.method.how().changes_kept() && has_windows(c))); },
+     [](C c) { return !c.method.how().moves_rows && !c.method.how().changes_kept(); },
      [](C c) {
        return fmt::format("drafts with mechanism={} where each token may drop others: use mechanism=in-place",
                           get_option(c.method, "mechanism"));

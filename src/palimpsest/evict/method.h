@@ -89,6 +89,7 @@ struct Protection {
   bool operator==(const Protection&) const = default;
 };
 inline constexpr int kMaxPins = 64;
+inline constexpr int kMaxReferences = 256;  // of Method::references: a fit costs their square
 
 inline constexpr int kMaxTokens = 1 << 30;  // bounds budget + every, and budget x gamma
 // Method::budget, until a plan is made (evict/resolve.cpp):
@@ -133,6 +134,7 @@ struct Method {
   // Join class: a victim that is merged into no token counts among the gamma * B until its score is the lowest (EMS's
   // zero class). Queries do not attend to it.
   bool zero_class = false;
+  int references = 32;          // mechanism match: the last queries to whose attention outputs it fits
   std::string scorer = "auto";  // policies trained on a model: file of weights; "auto": beside the model's
   bool cache = true;  // false: no cache; sinks + the newest tokens are recomputed for every token (a baseline)
 
@@ -163,11 +165,12 @@ struct Method {
   int recent(int of_head) const {
     return split == Split::kAda || split == Split::kPyramid ? recent() : protection.recent.of(of_head);
   }
+  bool waits_for_prompt() const { return schedule == Schedule::kPrompt || schedule == Schedule::kPromptStep; }
   // Heads' budgets are computed at the prompt's end, from scores (ada) or the number of tokens (pyramid).
-  bool splits_at_prompt_end() const {
-    const bool whole = schedule == Schedule::kPrompt || schedule == Schedule::kPromptStep;
-    return split == Split::kAda || (split == Split::kPyramid && whole);
-  }
+  bool splits_at_prompt_end() const { return waits_for_prompt() && (split == Split::kAda || split == Split::kPyramid); }
+  // ... at each decision, from scores (ada): when a head of a layer has too many tokens, all its heads are compared.
+  bool splits_at_decisions() const { return !waits_for_prompt() && split == Split::kAda; }
+  bool budgets_change() const { return splits_at_prompt_end() || splits_at_decisions(); }
   // Keeps exactly the sinks and a window of the newest tokens. (Not with mechanism block, which keeps the sinks' whole
   // page.)
   bool windowed() const { return policy == "recent" && spare == 0 && !how().whole_pages && pins().empty(); }

@@ -28,8 +28,10 @@ std::vector<int> head_budgets(const Candidate& of) {
 CacheOptions cache_options(const Candidate& of) {
   CacheOptions cache = of.target->shape;
   cache.mechanism = of.method.mechanism;
-  cache.shared = of.signals.positions_only() && of.method.split == Split::kUniform && !of.target->layerwise;
-  cache.columns = of.signals.columns() + (of.method.keeps_norms() || of.method.scores_by_norms() ? 1 : 0);
+  cache.shared = of.signals.positions_only() && of.method.split == Split::kUniform && !of.target->layerwise &&
+                 !of.method.how().fits;
+  cache.columns =
+      of.signals.columns() + (of.method.keeps_norms() || of.method.scores_by_norms() || of.method.how().fits ? 1 : 0);
   cache.evicted_page = of.method.how().whole_pages ? of.method.page : 0;
   cache.head_floats =
       static_cast<int>(of.signals.head_floats(cache.geometry.max_group(), cache.geometry.max_key_width()));
@@ -89,6 +91,7 @@ MethodPlan::MethodPlan(const Method& method, PlanTarget target)
   check_legal(Scope::kMethod, {.method = method_});
   std::unique_ptr<Policy> policy = method_.evicts() ? make_policy(method_.policy, method_.of_policy) : nullptr;
   if (policy != nullptr) signals_ = policy->signals();
+  if (policy != nullptr && method_.how().fits) signals_.references = ReferenceQueries{method_.references};
   check_legal(Scope::kPolicy, {.method = method_, .signals = signals_});
   rule_ = attention_rule(method_, target_.positions);
   Candidate all{.method = method_, .signals = signals_, .target = &target_, .rule = rule_};
@@ -119,7 +122,7 @@ int MethodPlan::budget_of(int head) const {
 // Of the head's layer; none if tokens outside it cannot be dropped.
 TableWindow MethodPlan::window_of(int head) const {
   if (!cache_.pages || !method_.cache) return {};
-  return {.size = cache_.geometry.layer_geometry(head).window, .budget_changes = method_.splits_at_prompt_end()};
+  return {.size = cache_.geometry.layer_geometry(head).window, .budget_changes = method_.budgets_change()};
 }
 
 void MethodPlan::keep_windows() {
@@ -163,6 +166,7 @@ Signals MethodPlan::signals(Phase phase) const {
   Signals now = signals_;
   const bool decides = phase != Phase::kDecode || method_.schedule != Schedule::kPrompt;
   if (!decides) now.query_moments.reset();
+  if (!decides || phase == Phase::kRepeat) now.references.reset();  // the repetition's tokens are removed
   if (!decides || (signals_.repeat && phase != Phase::kRepeat)) {
     now.attention_sum.reset();
     now.attention_max.reset();
@@ -232,7 +236,7 @@ std::size_t MethodPlan::draft_bytes(const Footprint& f) const {
   for (int head = 0; head < geometry.heads(); ++head) {
     const LayerGeometry& g = geometry.layer_geometry(head);
     if (held.score_on_insert) floats += at(g.key_width) + at(g.value_width);
-    if (held.query_moments) floats += at(g.group()) * at(g.key_width);
+    if (held.queries()) floats += at(g.group()) * at(g.key_width);
     if (previews_drafts()) floats += at(g.key_width) + at(g.value_width);  // engine/draft_rows.h
     objects += kHead + kQueryHead * at(g.group());
   }

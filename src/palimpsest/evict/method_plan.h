@@ -57,7 +57,7 @@ struct Occupancies {
 struct TableWindow {
   std::int32_t size = INT32_MAX;
   int sinks = 0;
-  bool budget_changes = false;  // Method::splits_at_prompt_end
+  bool budget_changes = false;  // Method::budgets_change
 
   // Whether a budget (0: none) holds the whole window, so that the policy does not apply to the table.
   bool held_by(int budget) const { return size != INT32_MAX && (budget == 0 || budget >= size); }
@@ -96,8 +96,8 @@ class MethodPlan {
     const Signals now = signals(Phase::kDecode);
     return draft_max_ > 0 && previews_victims() && (now.weights() || now.reads_inserted());
   }
-  // Upper bounds, [heads]; empty: the method's budget for all. With Method::splits_at_prompt_end they hold until the
-  // prompt's end.
+  // Upper bounds, [heads]; empty: the method's budget for all. With Method::budgets_change they hold until the
+  // prompt's end, or the first decision.
   const std::vector<int>& budgets() const { return budgets_; }
   // [tables]; empty: no layer has a window, or keys and values are not in host pages.
   //

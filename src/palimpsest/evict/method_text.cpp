@@ -182,7 +182,7 @@ constexpr std::array kKeys = {
         set_count<&Method::spare, 0>, get_count<&Method::spare>},
     Key{"evict", "WHEN", "before a token's forward pass, with room for it; after: attends to one more",
         set_choice<&Method::evict_after, kEvict>, get_choice<&Method::evict_after, kEvict>},
-    Key{"mechanism", "HOW", "in-place (reuses victims' slots), shift, gather, block (pages), append, merge",
+    Key{"mechanism", "HOW", "in-place (victims' slots), shift, gather, block (pages), append, merge, match",
         set_choice<&Method::mechanism, kMechanismNames>, get_choice<&Method::mechanism, kMechanismNames>},
     Key{"page", "TOKENS|auto", "block, schedule page: tokens evicted at once, 8 n; auto: the cache's page",
         [](Method& m, Text key, Text value) {
@@ -206,6 +206,11 @@ constexpr std::array kKeys = {
         set_choice<&Method::join, kJoin>, get_choice<&Method::join, kJoin>},
     Key{"merge-position", "WHOSE", "merge: position of a merged key: its representative's or its own",
         set_choice<&Method::merge_position, kMergePositions>, get_choice<&Method::merge_position, kMergePositions>},
+    Key{"references", "QUERIES", "match: the last queries, to whose outputs values and biases are fitted",
+        [](Method& m, Text key, Text value) {
+          m.references = static_cast<int>(parse_integer(value, key, 1, kMaxReferences));
+        },
+        [](const Method& m) { return std::to_string(m.references); }},
     Key{"positions", "WHICH", "original: position in the text; cache: rank among the kept tokens",
         set_choice<&Method::positions, kPositions>, get_choice<&Method::positions, kPositions>},
     Key{"rerotate", "HOW", "cache positions: auto, two-query, fused, cached-half, recompute or delta",

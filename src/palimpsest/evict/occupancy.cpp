@@ -143,7 +143,7 @@ Occupancies MethodPlan::occupancies(long long prompt, long long tokens, bool con
   for (std::size_t i = 0; i < std::max(all.size(), windows_.size()); ++i) {
     const int budget = all.size() == 1 ? all.front() : all[i];
     const TableWindow window = windows_.empty() ? TableWindow{} : windows_[i];
-    const bool budgets_change = m.splits_at_prompt_end() && m.evicts();
+    const bool budgets_change = m.budgets_change() && m.evicts();
     if (window.always_held_by(budget)) {
       OfHead head = of_window(*this, prompt, tokens, window);
       if (continued) add_chunk(head, prompt, cache_.page_size);
@@ -169,10 +169,13 @@ Occupancies MethodPlan::occupancies(long long prompt, long long tokens, bool con
       head.prefill.slots = std::max(head.decode.slots, max_slots(m, page_size, head.prefill.tokens, prompt));
     }
     // Heads have the budget on average and one page each that is not full; the steps of a pyramid are rounded down.
+    // With a decision at each step, all that a layer evicts may be one head's, whose pages return before the next
+    // decision (Evictions::compact), while the others begin new ones.
     if (budgets_change) {
       const long long steeper = m.split == Split::kPyramid ? static_cast<long long>(all.size()) / 2 : 0;
-      head.decode.slots = head.decode.tokens + steeper + page_size - 1;
-      head.prefill.slots = std::max(head.prefill.tokens, head.decode.slots);
+      const auto holes = [&](const Occupancy& o) { return m.splits_at_decisions() ? o.evicted + page_size : 0; };
+      head.decode.slots = head.decode.tokens + steeper + page_size - 1 + holes(head.decode);
+      head.prefill.slots = std::max(head.prefill.tokens + holes(head.prefill), head.decode.slots);
     }
     if (continued) add_chunk(head, prompt, cache_.page_size);
     out.decode.push_back(head.decode);

@@ -10,6 +10,8 @@
 //   QueryMoments      queries                    1 + d + d x d floats per head  HeadView::queries, at eviction
 //   Keys, Values      the cache, or new tokens   none                           HeadView::keys, values
 //   InsertScore       new tokens' keys, values   1 column                       HeadView::insert_score, at eviction
+//
+// One signal is not a policy's: ReferenceQueries, of mechanism match (engine/match.h).
 #pragma once
 
 #include <algorithm>
@@ -58,6 +60,16 @@ struct QueryMoments {
   bool operator==(const QueryMoments&) const = default;
 };
 
+// The last queries of each query head, to whose attention outputs mechanism `match` fits. The method plan declares it.
+struct ReferenceQueries {
+  int queries = 0;
+  // Per query head: [queries][position tag, query: head_dim] (engine/query_statistics.h).
+  std::size_t floats(int head_dim) const {
+    return static_cast<std::size_t>(queries) * (1 + static_cast<std::size_t>(head_dim));
+  }
+  bool operator==(const ReferenceQueries&) const = default;
+};
+
 struct Keys {  // f32
   bool operator==(const Keys&) const = default;
 };
@@ -77,6 +89,7 @@ struct Signals {
   std::optional<Keys> keys = {};
   std::optional<Values> values = {};
   std::optional<InsertScore> insert_score = {};
+  std::optional<ReferenceQueries> references = {};
 
   bool ordered = false;  // tokens oldest first, without empty slots (policies that pool over neighbours)
   // A token's score depends only on its own key and value: score() gets the newly inserted tokens, once, with keys and
@@ -94,6 +107,7 @@ struct Signals {
 
   bool weights() const { return attention_sum || attention_max || attention_window; }  // attention returns weights
   bool rows() const { return keys || values; }
+  bool queries() const { return query_moments || references; }  // attention reports queries
   // Keys and values of newly inserted tokens are reported.
   bool reads_inserted() const { return score_on_insert || insert_score; }
   // Only positions matter: all heads of a sequence evict the same tokens, and one decision is enough.
@@ -115,7 +129,8 @@ struct Signals {
   int columns() const { return insert_column() + (insert_score ? 1 : 0); }
   // Floats per KV head that belong to no token.
   std::size_t head_floats(int group, int head_dim) const {
-    return query_moments ? static_cast<std::size_t>(group) * QueryMoments::floats(head_dim) : 0;
+    return static_cast<std::size_t>(group) *
+           ((query_moments ? QueryMoments::floats(head_dim) : 0) + (references ? references->floats(head_dim) : 0));
   }
 };
 
