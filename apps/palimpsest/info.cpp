@@ -255,7 +255,7 @@ void print_products() {
 
 // What runs at full speed on a device, in one line.
 const char* path_of(const DeviceInfo& device) {
-  return device.cpu ? "fast path: all methods" : "portable path: one sequence, stock ggml operators";
+  return device.cpu ? "fast path: all methods" : "portable path: stock ggml operators, no drafts";
 }
 
 int devices(const std::string& rpc, bool json) {

@@ -99,24 +99,17 @@ const std::vector<Example>& examples() {
        "h2o:positions=cache,rerotate=cached-half",
        {},
        [](PlanTarget& t) { t.shape.geometry = t.shape.geometry.with_types(CacheType::kQ8_0, CacheType::kQ8_0); }},
-      {"device: exact types",
+      {"device: cache type",
        "streaming",
        {},
        [](PlanTarget& t) {
          t.shape.pages = false;
-         t.shape.geometry = t.shape.geometry.with_types(CacheType::kF16, CacheType::kQ8_0);
+         t.shape.geometry = t.shape.geometry.with_types(CacheType::kQ8_0, CacheType::kQ4);
        }},
       {"host pages", "keydiff", keys, [](PlanTarget& t) { t.shape.pages = false; }},
       {"rows: one rotation", "compact-shift", keys},
       {"duo: list of heads", "duo", {}},
       {"shared steps: a cache", "window-recompute", {}, [](PlanTarget& t) { t.shares_steps = true; }},
-      {"shared pages: host pages",
-       "full",
-       {},
-       [](PlanTarget& t) {
-         t.shares_pages = true;
-         t.shape.pages = false;
-       }},
       {"shared pages: one size", "streaming:rerotate=cached-half", {}, [](PlanTarget& t) { t.shares_pages = true; }},
       {"match: own caches", "snapkv:mechanism=match", {}, [](PlanTarget& t) { t.shares_layers = true; }},
       {"drafts: a cache", "window-recompute", {}, [](PlanTarget& t) { t.draft_max = 4; }},

@@ -203,7 +203,8 @@ bool Combination::exists() const {
   if (way == "delta" && ((mechanism != "shift" && mechanism != "gather") || stock_operators())) return false;
   if (!kv_format(type.key).elementwise() && (way == "delta" || way == "recompute" || way == "cached-half"))
     return false;
-  if ((!kv_format(type.key).elementwise() || !kv_format(type.value).elementwise()) && stock_operators()) return false;
+  const auto of_devices = [](CacheType each) { return kv_format(each).elementwise() || each == CacheType::kQ8_0; };
+  if ((!of_devices(type.key) || !of_devices(type.value)) && stock_operators()) return false;
   // Victims are spared evenly by age: if two near-equal scores swap, other victims are spared. Keys that are rounded at
   // each move give scores that cannot be compared.
   const bool rounded = type != CacheType::kF32 || path == Path::kVulkan;

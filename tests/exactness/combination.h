@@ -66,7 +66,7 @@ struct Combination {
 
 inline constexpr int kBudget = 48, kAll = 1 << 30;
 
-// Without q8_0, which needs head widths that are a multiple of 32 and is not on the portable path.
+// Without q8_0, which needs head widths that are a multiple of 32.
 inline const std::vector<CacheTypes> kTypes = {CacheType::kF32, CacheType::kF16, CacheType::kBF16};
 // Keys and values of different types. (All pairs: tests/cache, tests/attention, tests/graph/plain_model_test.)
 inline const std::vector<CacheTypes> kMixedTypes = {{CacheType::kQ8_0, CacheType::kF16},

@@ -251,6 +251,12 @@ TEST(Exactness, SomeCombinationsOfBytes) {
         drawn(kSome / 3, {Path::kReference, Path::kFast}, {CacheType::kQ8_0, CacheType::kQ4}, laboratory.split()));
 }
 
+// ggml's products and flash attention read q8_0, too.
+TEST(Exactness, SomeCombinationsOfBytesOnDevices) {
+  Laboratory laboratory(in_f32((source_dir() / "models/palimpsest-stories.gguf").string()), kShort);
+  check(laboratory, drawn(kSome / 5, {Path::kPortable}, {CacheType::kQ8_0}, laboratory.split()));
+}
+
 // Keys and values of different types.
 TEST(Exactness, SomeCombinationsOfMixedTypes) {
   Laboratory laboratory(in_f32((source_dir() / "models/palimpsest-stories.gguf").string()), kShort);

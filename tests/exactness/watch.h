@@ -17,6 +17,7 @@ class Watch final : public AttentionPath {
   Watch(std::unique_ptr<AttentionPath> inner, std::vector<Truth*> truths);
 
   CacheOptions cache_options(const Hyperparameters& hyper) const override { return inner_->cache_options(hyper); }
+  void attach_storage(Cache& cache, const AttentionRule& rule) const override { inner_->attach_storage(cache, rule); }
   std::uint64_t begin(const Step& step) override { return inner_->begin(step); }
   std::size_t nodes_per_layer() const override { return inner_->nodes_per_layer(); }
   ggml_tensor* build(DecoderGraph& graph, int layer, ggml_tensor* q, ggml_tensor* k, ggml_tensor* v) override;

@@ -51,7 +51,7 @@ std::shared_ptr<const Model> over_rpc(const std::string& name) {
 TEST_F(RpcTest, EqualsTheFastPath) {
   for (const auto& [name, type, bound] :
        {std::tuple{"tiny", CacheType::kF32, 1e-5}, std::tuple{"tiny-gemma3", CacheType::kF32, 1e-3},
-        std::tuple{"tiny-qwen2", CacheType::kF16, 5e-4}}) {
+        std::tuple{"tiny-qwen2", CacheType::kF16, 1.5e-3}}) {
     const std::shared_ptr<const Model> remote = over_rpc(name), local = Model::synthetic(name);
     const auto& of = remote->weights().device_of;
     EXPECT_TRUE(std::ranges::is_sorted(of));

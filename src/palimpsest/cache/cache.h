@@ -134,10 +134,10 @@ class Cache {
   const std::vector<Move>& moves(int table) const { return moves_[static_cast<std::size_t>(table)]; }
   void clear() noexcept;
 
-  // Becomes a copy of `other`, of the same pool, and shares its pages. Takes no page. If can_share(), the options may
-  // differ in mechanism, tables and ranks: the result is as if this cache had inserted the same tokens. Scores and
-  // statistics are copied if the options are equal, or if both have a table per head and as many columns. Throws
-  // std::bad_alloc, unchanged.
+  // Becomes a copy of `other`, of the same pool, and shares its pages; of a storage it gets a copy. Takes no page. If
+  // can_share(), the options may differ in mechanism, tables and ranks: the result is as if this cache had inserted the
+  // same tokens. Scores and statistics are copied if the options are equal, or if both have a table per head and as
+  // many columns. Throws std::bad_alloc, unchanged; Error, empty, if there is no memory for a copy of the storage.
   void share(Cache& other);
   bool can_share(const Cache& other) const { return options_ == other.options_ || other.compatible_with(options_); }
   // Whether a cache of options `kind` that had read the same tokens and evicted none would have the same slots. True
@@ -148,8 +148,8 @@ class Cache {
   bool nothing_evicted() const;       // every table still has every token
   std::vector<PageId> pages() const;  // the pages held, of all heads
 
-  // Saves slot tables and the bytes of all pages. Only with `pages`. load() takes pages from the pool; for bytes that
-  // no cache of these options wrote it clears the cache and throws Error.
+  // Saves slot tables and the bytes of all pages, or of those that a storage's rows would be in. load() takes pages
+  // from the pool; for bytes that no cache of these options wrote it clears the cache and throws Error.
   void save(ByteWriter& out) const;
   // Reads the header: which of the options differs from those that the rest was saved with; empty: none.
   static std::string mismatch(const CacheOptions& options, ByteReader& in);
@@ -184,9 +184,12 @@ class Cache {
     return windows_[static_cast<std::size_t>(table)] == INT32_MAX || !some_unwindowed_;
   }
   struct Kind {  // of saved bytes
-    bool edited = false, windows = false;
+    bool edited = false, windows = false, halves = false;
   };
   static std::string mismatch(const CacheOptions& options, ByteReader& in, Kind& kind);
+  void save_pages(ByteWriter& out) const;
+  void save_storage(ByteWriter& out) const;
+  void load_storage(ByteReader& in);
   friend class Transaction;
   struct Copy {  // a shared page that a change writes to
     int table, page;

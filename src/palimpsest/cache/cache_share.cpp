@@ -1,4 +1,4 @@
-// Caches that share pages: copy-on-write.
+// Caches that share pages: copy-on-write. A storage is copied as a whole.
 #include <algorithm>
 #include <cassert>
 
@@ -25,7 +25,8 @@ void insert_all(SlotTable& table, const SlotTable& like, bool scores) {
 }  // namespace
 
 void Cache::share(Cache& other) {
-  assert(this != &other && options_.pages && pool_ == other.pool_ && !pending_.open && !other.pending_.open);
+  assert(this != &other && options_.pages == other.options_.pages && pool_ == other.pool_);
+  assert(!pending_.open && !other.pending_.open && (options_.pages || (storage_ && other.storage_)));
   const bool alike = options_ == other.options_;
   assert(can_share(other));
   // All allocations first.
@@ -49,12 +50,13 @@ void Cache::share(Cache& other) {
   std::vector<std::vector<PageId>> blocks = other.blocks_;
   for (std::size_t h = 0; h < blocks.size(); ++h) blocks[h].resize(at(tables[at(table_of_[h])].pages()), kNoPage);
   std::vector<std::vector<bool>> shared, other_shared;
-  const auto mapped_pages = [](const std::vector<SlotTable>& tables, std::vector<std::vector<bool>>& shared) {
+  const auto pages_of = [this](const SlotTable& table) { return options_.pages ? at(table.pages()) : 0; };
+  const auto mapped_pages = [&](const std::vector<SlotTable>& tables, std::vector<std::vector<bool>>& shared) {
     int count = 0;
     for (const SlotTable& table : tables) {
-      auto& pages = shared.emplace_back(at(table.pages()), false);
-      for (int page = 0; page < table.pages(); ++page) pages[at(page)] = table.mapped(page);
-      count += table.mapped_pages();
+      auto& pages = shared.emplace_back(pages_of(table), false);
+      for (std::size_t page = 0; page < pages.size(); ++page) pages[page] = table.mapped(static_cast<int>(page));
+      count += static_cast<int>(std::ranges::count(pages, true));
     }
     return count;
   };
@@ -77,6 +79,14 @@ void Cache::share(Cache& other) {
       pool_->share(page);
       ++pages_held_;
     }
+  if (storage_ != nullptr) {
+    try {
+      storage_->copy_from(*other.storage_);
+    } catch (...) {
+      clear();
+      throw;
+    }
+  }
   dropped_ = other.dropped_;
   peak_ = std::max(peak_, pages_held_);
   refresh_views();
@@ -105,6 +115,7 @@ bool Cache::compatible_with(const CacheOptions& kind) const {
 
 std::unique_ptr<Cache> Cache::fork() {
   auto copy = std::make_unique<Cache>(options_, pool_);
+  if (storage_ != nullptr) copy->attach(storage_->make_empty());
   copy->share(*this);
   return copy;
 }

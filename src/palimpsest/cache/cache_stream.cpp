@@ -18,7 +18,9 @@ namespace {
 
 constexpr std::size_t kTypes = 4, kPageSize = 5, kShared = 7;
 constexpr std::int32_t kEdited = 1 << 8;   // flag in the number of `shared`: tables have ordinals
+constexpr std::int32_t kHalves = 1 << 10;  // likewise: keys are in the order of CacheStorage::keeps_halves
 constexpr std::int32_t kWindows = 1 << 9;  // likewise: heads have windows; `shared` then means one table per window
+constexpr auto kCannot = "the session cannot be saved: its cache has {}";
 constexpr auto kMisfit = "a key or value that is not a number, or too large";
 
 // The key type, plus (value type + 1) * 2^8 if the two differ.
@@ -56,20 +58,25 @@ std::vector<std::int32_t> kind_of(const CacheOptions& o) {
 }  // namespace
 
 void Cache::save(ByteWriter& out) const {
-  assert(options_.pages);
+  assert(options_.pages || storage_ != nullptr);
   // Sums of scores, merged rows and rotated keys may have overflowed.
-  constexpr auto kCannot = "the session cannot be saved: its cache has {}";
   if (const char* const found = fault()) fail(kCannot, found);
   const CacheOptions& o = options_;
   auto kind = kind_of(o);
   if (tables_.front().edited()) kind[kShared] |= kEdited;
   if (!o.windows.empty()) kind[kShared] |= kWindows;
+  if (storage_ != nullptr && storage_->keeps_halves()) kind[kShared] |= kHalves;
   for (const std::int32_t each : kind) out.put(each);
   out.put(dropped_);
   for (const SlotTable& table : tables_) table.save(out);
   if (o.head_floats > 0) out.array(std::span<const float>(head_statistics_));
   if (o.state_floats > 0) out.array(state_.now());
   for (const MergedTokens& merged : merged_) merged.save(out);
+  options_.pages ? save_pages(out) : save_storage(out);
+}
+
+void Cache::save_pages(ByteWriter& out) const {
+  const CacheOptions& o = options_;
   std::vector<std::byte> zeros(pool_->page_bytes()), copy(pool_->page_bytes());
   for (int head = 0; head < heads(); ++head) {
     const auto& blocks = blocks_[static_cast<std::size_t>(head)];
@@ -91,6 +98,33 @@ void Cache::save(ByteWriter& out) const {
   }
 }
 
+// As save_pages(): the pages that the slots' keys and values would be in.
+void Cache::save_storage(ByteWriter& out) const {
+  std::vector<float> keys, values;
+  for (int head = 0; head < heads(); ++head) {
+    const LayerView shape = view(options_.geometry.layer_of(head));
+    const SlotTable& of_head = table(table_of(head));
+    const auto slots = static_cast<std::size_t>(of_head.slots()),
+               page_size = static_cast<std::size_t>(options_.page_size);
+    const auto key = static_cast<std::size_t>(shape.head_dim), value = static_cast<std::size_t>(shape.value_dim);
+    keys.assign(slots * key, 0);
+    values.assign(slots * value, 0);
+    if (of_head.occupied() > 0) storage_->read_head(head, of_head.slots(), keys, values);
+    std::vector<std::byte> page(page_bytes(shape));
+    for (std::size_t first = 0; first < slots; first += page_size) {
+      if (!of_head.mapped(static_cast<int>(first / page_size))) continue;
+      std::ranges::fill(page, std::byte{});
+      for (std::size_t slot = first; slot < first + page_size; ++slot) {
+        if (of_head.position(static_cast<int>(slot)) == kNoPosition) continue;
+        store_key(shape, page.data(), static_cast<int>(slot - first), keys.data() + slot * key);
+        store_value(shape, page.data(), static_cast<int>(slot - first), values.data() + slot * value);
+      }
+      if (!page_fits(shape, page.data())) fail(kCannot, kMisfit);
+      out.bytes(page);
+    }
+  }
+}
+
 std::string Cache::mismatch(const CacheOptions& options, ByteReader& in) {
   Kind unused;
   return mismatch(options, in, unused);
@@ -100,8 +134,10 @@ std::string Cache::mismatch(const CacheOptions& options, ByteReader& in, Kind& s
   const auto own = kind_of(options);
   auto kind = own;
   for (auto& each : kind) each = in.get<std::int32_t>();
-  saved = {.edited = (kind[kShared] & kEdited) != 0, .windows = (kind[kShared] & kWindows) != 0};
-  kind[kShared] &= ~(kEdited | kWindows);
+  saved = {.edited = (kind[kShared] & kEdited) != 0,
+           .windows = (kind[kShared] & kWindows) != 0,
+           .halves = (kind[kShared] & kHalves) != 0};
+  kind[kShared] &= ~(kEdited | kWindows | kHalves);
   if (saved.windows && options.windows.empty()) return "a cache whose layers kept other windows";
   if (kind == own) return {};
   const auto types = types_of(kind[kTypes]);
@@ -143,10 +179,12 @@ void Cache::load(ByteReader& in) {
 }
 
 void Cache::load_tables(ByteReader& in) {
-  assert(options_.pages);
+  assert(options_.pages || storage_ != nullptr);
   clear();
   Kind kind;
   in.require(mismatch(options_, in, kind).empty(), "a cache of another shape, type, page size or method");
+  if (kind.halves != (storage_ != nullptr && storage_->keeps_halves()))
+    fail("keys of blocks, as in q8_0, were saved in the order of another device: go on there, or use --cache-type f16");
   dropped_ = in.get<long long>();
   // Files of older versions have no windows and one table for all heads; the next step drops what is outside windows.
   const bool older = !kind.windows && !options_.windows.empty();
@@ -189,6 +227,7 @@ bool Cache::take_pages(int max) {
 }
 
 void Cache::load_pages(ByteReader& in) {
+  if (!options_.pages) return load_storage(in);
   for (int head = 0; head < heads(); ++head) {
     const LayerView shape = view(options_.geometry.layer_of(head));
     for (const PageId page : blocks_[static_cast<std::size_t>(head)]) {
@@ -197,6 +236,31 @@ void Cache::load_pages(ByteReader& in) {
       in.require(page_fits(shape, bytes.data()), kMisfit);
       std::memcpy(pool_->address(page), bytes.data(), bytes.size());
     }
+  }
+  refresh_views();
+}
+
+void Cache::load_storage(ByteReader& in) {
+  int most = 0;  // one growth for all heads
+  for (const SlotTable& each : tables_) most = std::max(most, each.slots());
+  std::vector<float> keys, values;
+  for (int head = 0; head < heads(); ++head) {
+    const LayerView shape = view(options_.geometry.layer_of(head));
+    const SlotTable& of_head = table(table_of(head));
+    const auto key = static_cast<std::size_t>(shape.head_dim), value = static_cast<std::size_t>(shape.value_dim);
+    keys.assign(static_cast<std::size_t>(most) * key, 0);
+    values.assign(static_cast<std::size_t>(most) * value, 0);
+    for (int page = 0; page < of_head.pages(); ++page) {
+      if (!of_head.mapped(page)) continue;
+      const auto bytes = in.bytes(page_bytes(shape));
+      in.require(page_fits(shape, bytes.data()), kMisfit);
+      for (int offset = 0; offset < options_.page_size; ++offset) {
+        const auto slot = static_cast<std::size_t>(page * options_.page_size + offset);
+        load_key(shape, bytes.data(), offset, keys.data() + slot * key);
+        load_value(shape, bytes.data(), offset, values.data() + slot * value);
+      }
+    }
+    if (most > 0) storage_->write_head(head, most, keys, values);
   }
   refresh_views();
 }

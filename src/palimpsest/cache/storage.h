@@ -3,11 +3,14 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <span>
 
 #include "palimpsest/cache/slots.h"
 
 namespace palimpsest {
+
+inline constexpr int kStorageSlots = 256;  // a storage has a multiple of it, the same for all heads
 
 class CacheStorage {
  public:
@@ -17,6 +20,16 @@ class CacheStorage {
   // The moves of one eviction in one slot table. May be called several times between two steps. Cannot fail.
   virtual void on_moves(int table, std::span<const Move> moves) = 0;
   virtual void on_cleared() = 0;  // all slots are empty
+  // The keys and values of a head's first `slots` slots, as pages hold them, in f32: [slots][key width], [slots][value
+  // width]. write_head() takes memory for them, and throws Error. From any thread.
+  virtual void read_head(int head, int slots, std::span<float> keys, std::span<float> values) = 0;
+  virtual void write_head(int head, int slots, std::span<const float> keys, std::span<const float> values) = 0;
+  // The device has the rotary pairs of keys as halves, in a type of blocks: keys in another order would be rounded once
+  // more, so read_head() and write_head() have them so.
+  virtual bool keeps_halves() const = 0;
+  // Becomes a copy of a storage of the same kind. Throws Error.
+  virtual void copy_from(CacheStorage& other) = 0;
+  virtual std::unique_ptr<CacheStorage> make_empty() const = 0;  // another one for a cache of the same options
   virtual std::size_t bytes_in_use() const = 0;
   virtual std::size_t bytes_peak() const = 0;
 };

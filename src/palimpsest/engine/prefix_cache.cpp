@@ -85,6 +85,7 @@ void PrefixCache::add(Kept added) {
   }
   kept.overhead_bytes = sizeof(Kept) + kept.tokens.size() * sizeof(TokenId) + kept.state.size() +
                         kept.pages.size() * sizeof(kept.pages[0]) + kept.cache->bytes_tables();
+  if (!kept.key.cache.pages) kept.overhead_bytes += kept.cache->bytes_in_use();
   overhead_bytes_ += kept.overhead_bytes;
 }
 

@@ -20,7 +20,8 @@
 //   changed
 //            h          h          h          h        it: it continues from the last h before the change
 //
-// Each page is counted once, even if several kept caches share it. Not thread safe.
+// Each page is counted once, even if several kept caches share it. On devices each kept cache has a storage of its own,
+// and so has the sequence that continues from it: copies. Not thread safe.
 #pragma once
 
 #include <cstddef>
@@ -83,7 +84,7 @@ class PrefixCache {
   // there was none.
   bool evict_one() noexcept;
 
-  // All pages, each counted once, and the tokens, tables and statistics of all kept caches.
+  // All pages, each counted once, or the copies of storages, and the tokens, tables and statistics of all kept caches.
   std::size_t bytes() const { return bytes_of_pages() + overhead_bytes_; }
   std::size_t bytes_of_pages() const { return users_.size() * page_bytes_; }
   std::size_t overhead_bytes() const { return overhead_bytes_; }

@@ -2,6 +2,7 @@
 
 #include <cassert>
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "palimpsest/attention/rotate_keys.h"
@@ -32,6 +33,38 @@ std::vector<float> rotation_by(const RopeFrequencies& f, Position by) {
   for (float& factor : row) factor = static_cast<float>(factor / f.magnitude());
   return row;
 }
+
+// Keys in a storage: the same on rows of f32, [slots][width].
+struct StoredHead {
+  CacheStorage& storage;
+  int head, slots;
+  std::size_t width;
+  std::vector<float> keys, values;
+
+  StoredHead(const Cache& cache, int head)
+      : storage(*cache.storage()),
+        head(head),
+        slots(cache.table(cache.table_of(head)).slots()),
+        width(static_cast<std::size_t>(cache.geometry().layer_geometry(head).key_width)) {
+    const auto count = static_cast<std::size_t>(slots);
+    keys.resize(count * width);
+    values.resize(count * static_cast<std::size_t>(cache.geometry().layer_geometry(head).value_width));
+    storage.read_head(head, slots, keys, values);
+  }
+  void rotate(const RopeFrequencies& f, int first, int last, const std::vector<float>& row) {
+    const int pairs = f.pairs();
+    for (int slot = first; slot < last; ++slot)
+      for (int p = 0; p < pairs; ++p) {
+        float* const key = keys.data() + static_cast<std::size_t>(slot) * width;
+        float &x = key[f.kind() == RopeKind::kPairs ? 2 * p : p],
+              &y = key[f.kind() == RopeKind::kPairs ? 2 * p + 1 : p + pairs];
+        const float cos = row[static_cast<std::size_t>(p)], sin = row[static_cast<std::size_t>(pairs + p)], a = x;
+        x = a * cos - y * sin;
+        y = a * sin + y * cos;
+      }
+  }
+  void write() { storage.write_head(head, slots, keys, values); }
+};
 
 template <typename Rotate>
 void for_each_head(const Cache& cache, Workers* workers, Rotate rotate) {
@@ -77,7 +110,8 @@ void rotate_shifted(Cache& cache, const Hyperparameters& hyper, PositionRange ra
     frequencies.emplace_back(hyper.rope_table(i));
     rows.push_back(rotation_by(frequencies.back(), by));
   }
-  for_each_head(cache, workers, [&](int head) {
+  const bool stored = !cache.options().pages;
+  for_each_head(cache, stored ? nullptr : workers, [&](int head) {
     const int layer = cache.geometry().layer_of(head);
     const auto rope = static_cast<std::size_t>(hyper.rope_of(layer));
     if (frequencies[rope].kind() == RopeKind::kNone) return;
@@ -87,13 +121,19 @@ void rotate_shifted(Cache& cache, const Hyperparameters& hyper, PositionRange ra
       const Position position = table.position(slot);
       return position != kNoPosition && range.contains(position);
     };
+    std::optional<StoredHead> rows_of_head;
+    if (stored && table.occupied() > 0) rows_of_head.emplace(cache, head);
     for (int slot = 0; slot < table.slots(); ++slot) {
       if (!moved(slot)) continue;
       const int first = slot;
       while (slot < table.slots() && moved(slot)) ++slot;
-      rotate_keys(view, cache.head(head), frequencies[rope].kind(), frequencies[rope].dims(), first, slot,
-                  rows[rope].data());
+      if (rows_of_head)
+        rows_of_head->rotate(frequencies[rope], first, slot, rows[rope]);
+      else
+        rotate_keys(view, cache.head(head), frequencies[rope].kind(), frequencies[rope].dims(), first, slot,
+                    rows[rope].data());
     }
+    if (rows_of_head) rows_of_head->write();
   });
 }
 

@@ -316,8 +316,11 @@ void Scheduler::remove_finished() {
   load_.history_hits = history_hits_;
   load_.prefix_bytes = prefixes_.bytes();
   load_.used_bytes = pool_->bytes_in_use() - prefixes_.bytes_of_pages();
+  for (const auto& job : running_)  // of devices
+    if (!job->plan->cache().pages && job->sequence != nullptr)
+      load_.used_bytes += job->sequence->cache().bytes_in_use();
   load_.copied_bytes = static_cast<long long>(pool_->pages_copied() * pool_->page_bytes());
-  load_.peak_bytes = pool_->bytes_peak();
+  load_.peak_bytes = std::max({load_.peak_bytes, pool_->bytes_peak(), load_.used_bytes});
 }
 
 void Scheduler::run(std::stop_token stop) {

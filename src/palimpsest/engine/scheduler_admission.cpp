@@ -107,7 +107,8 @@ void Scheduler::release(std::uint64_t id) noexcept {
 
 // Nothing is allocated for a request before its bytes are reserved.
 void Scheduler::make_sequence(Job& job) {
-  job.sequence = std::make_unique<Sequence>(*decoder_, options_of(job.request), job.plan, workers_, pool_);
+  job.sequence = std::make_unique<Sequence>(*decoder_, options_of(job.request), job.plan, workers_,
+                                            job.plan->cache().pages ? pool_ : nullptr);
   job.sequence->set_interrupt(job.interrupt);
   job.share.sequence = job.sequence.get();
   if (job.request.drafts.max > 0) {

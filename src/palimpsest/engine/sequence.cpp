@@ -34,6 +34,7 @@ Sequence::Sequence(const Decoder& decoder, const SessionOptions& options, std::s
       passes_(plan_->cache().geometry, decoder.model().hyper().width, plan_->target().layerwise),
       window_(plan_->method()) {
   options_.method = plan_->method();
+  if (!cache_->options().pages) decoder.attach_storage(*cache_, plan_->rule());
   evictor_.invalidate(*cache_);
 }
 

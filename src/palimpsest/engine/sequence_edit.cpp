@@ -44,10 +44,6 @@ void Sequence::check_edit(PositionRange range) const {
 // Whether tokens can be dropped at `range` and those behind moved by `by`.
 void Sequence::check_move(PositionRange range, Position by, const Hyperparameters& hyper) const {
   const Method& m = options_.method;
-  if (!cache_->options().pages)
-    fail(
-        "edits in the middle of a text are supported on the CPU's fast path only: leave out --portable, --device and "
-        "--rpc");
   if (rule().rotated_at_rank)
     fail("rerotate=delta: stored keys are rotated by their ranks, which an edit changes: use rerotate=fused");
   if (by != 0 && hyper.learned_positions > 0)

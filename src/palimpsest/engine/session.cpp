@@ -149,8 +149,7 @@ void Session::shift(Position first, Position last, Position by) {
 }
 
 std::unique_ptr<Session> Session::fork() {
-  if (!method().cache || !cache().options().pages)
-    fail("sessions fork on the CPU's fast path, with a cache: leave out --portable, --device and --rpc");
+  if (!method().cache) fail("method {} has no cache: its sessions cannot fork", method().name);
   std::unique_ptr<Session> copy(new Session(*this, sequence_.cache().pool()));
   copy->sequence_.continue_from(sequence_.cache(), sequence_.state(), sequence_.in_prompt());
   return copy;

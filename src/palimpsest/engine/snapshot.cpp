@@ -58,8 +58,6 @@ bool same_choices(Method a, const Method& b) {
 
 void serialize_snapshot(ByteWriter& out, const Model& model, const Sequence& sequence, const Sampler* sampler,
                         const SnapshotText& text) {
-  if (!sequence.cache().options().pages)
-    fail("snapshots are supported on the CPU's fast path only: leave out --portable, --device and --rpc");
   out.put(kMagic);
   out.put(kVersion);
   out.put(kByteOrder);
@@ -152,8 +150,6 @@ Snapshot::Snapshot(const std::string& path, const Model& model, const std::strin
 }
 
 void Snapshot::check(const MethodPlan& plan) const {
-  if (!plan.cache().pages)
-    fail("snapshots are supported on the CPU's fast path only: leave out --portable, --device and --rpc");
   if (!same_choices(method_, plan.method()))
     fail("{}: was saved with --method {}: use that method", name_, spell_out(method_));
   if (const std::string with = Sequence::mismatch(plan, rest_); !with.empty())

@@ -3,8 +3,9 @@
 //
 //   magic, version | model, method, cache | tokens, sampler | slot tables, pages | checksum of all bytes before
 //
-// Saving is atomic: write a temporary file, sync, rename. Keys and values are stored in the kernels' layout: a snapshot
-// is valid for one model file, one method, one kind of cache, and one byte order.
+// Saving is atomic: write a temporary file, sync, rename. Keys and values are stored in the kernels' layout, also those
+// of other devices, so that a sequence can go on elsewhere: there its results have the device's rounding. A snapshot is
+// valid for one model file, one method, one kind of cache, and one byte order.
 //
 // The method is text, every key with its value. An unknown key is an error: the writer was newer. A missing key did not
 // exist yet and has the value of Method{}: so a new key's default must be the behaviour before it. The preset's name
@@ -30,7 +31,7 @@ struct SnapshotText {
   TokenId unread = -1;          // the last token, if the model has not read it; -1: it has
 };
 
-// These throw Error. `sampler` may be nullptr. CPU path only.
+// These throw Error. `sampler` may be nullptr.
 void save_snapshot(const std::string& path, const Session& session, const Sampler* sampler, const SnapshotText& text);
 // `session`: of the same model and options. `sampler`: a new one of the same options; it gets the snapshot's seed.
 // After an Error the session is empty.

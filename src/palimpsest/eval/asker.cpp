@@ -111,7 +111,7 @@ std::vector<QuestionAnswer> Asker::ask(const Prompt& prompt, QuestionSeen seen, 
     } else {
       before = session_.cache().evicted();
       read = read_context(prompt, seen);
-      if (read > 0 && prompt.questions.size() > 1 && session_.cache().options().pages) {
+      if (read > 0 && prompt.questions.size() > 1) {
         kept = session_.sequence().cache().fork();
         state = session_.sequence().state();
         in_prompt = session_.sequence().in_prompt();

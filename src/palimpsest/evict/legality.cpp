@@ -37,6 +37,9 @@ bool rerotates(C c) {
 bool waits_for_prompt(C c) {
   return c.method.waits_for_prompt();
 }
+bool is_of_devices(CacheType type) {  // ggml's operators read and write it
+  return kv_format(type).elementwise() || type == CacheType::kQ8_0;
+}
 bool reads_cache(C c) {  // keys or values of tokens in the cache
   return c.signals.rows() && !c.signals.score_on_insert;
 }
@@ -473,16 +476,16 @@ constexpr auto kTable = std::to_array<Requirement>({
        return fmt::format("cache type {} has no rotated halves beside its keys: use rerotate=fused",
                           kv_format(c.target->shape.geometry.layer_geometry(0).key_type).name);
      }},
-    {Scope::kTarget, "device: exact types", [](C c) { return !c.target->shape.pages; },
+    {Scope::kTarget, "device: cache type", [](C c) { return !c.target->shape.pages; },
      [](C c) {
        const LayerGeometry& g = c.target->shape.geometry.layer_geometry(0);
-       return kv_format(g.key_type).elementwise() && kv_format(g.value_type).elementwise();
+       return is_of_devices(g.key_type) && is_of_devices(g.value_type);
      },
      [](C c) {
        const LayerGeometry& g = c.target->shape.geometry.layer_geometry(0);
-       const bool keys = !kv_format(g.key_type).elementwise();
+       const bool keys = !is_of_devices(g.key_type);
        return fmt::format(
-           "{} of cache type {} work on the CPU's fast path only: use --cache-type-{} f16, or leave out "
+           "{} of cache type {} work on the CPU's fast path only: use --cache-type-{} q8_0, or leave out "
            "--portable, --device and --rpc",
            keys ? "keys" : "values", kv_format(keys ? g.key_type : g.value_type).name, keys ? 'k' : 'v');
      }},
@@ -510,11 +513,6 @@ constexpr auto kTable = std::to_array<Requirement>({
      [](C c) { return c.method.cache; },
      [](C c) {
        return fmt::format("method {} has no cache and cannot share steps with other sequences", c.method.name);
-     }},
-    {Scope::kTarget, "shared pages: host pages", [](C c) { return c.target->shares_pages; },
-     [](C c) { return c.target->shape.pages; },
-     [](C) -> std::string {
-       return "concurrent requests are supported on the CPU's fast path only: leave out --portable, --device and --rpc";
      }},
     {Scope::kTarget, "shared pages: one size", [](C c) { return c.target->shares_pages; },
      [](C c) { return c.rule.rotation != Rotation::kOnRead || c.method.rerotate != Rerotate::kCachedHalf; },

@@ -1,9 +1,11 @@
 #include "palimpsest/evict/method_plan.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "palimpsest/budget/split.h"
+#include "palimpsest/cache/storage.h"
 #include "palimpsest/core/error.h"
 #include "palimpsest/core/growth.h"
 #include "palimpsest/evict/legality.h"
@@ -192,7 +194,7 @@ void MethodPlan::check_request(long long prompt, long long tokens) const {
 PlanBytes MethodPlan::bytes(long long prompt, long long tokens, bool continued) const {
   const Occupancies max = occupancies(prompt, tokens, continued);
   PlanBytes a = bytes_of(max.prefill), b = bytes_of(max.decode);
-  const bool copies = method_.how().copies_rows && method_.evicts();
+  const bool copies = method_.how().copies_rows && method_.evicts() && cache_.pages;
   if (copies && target_.layerwise) a.pages = a.pages / 2 + widest_layer(cache_, max.prefill);
   if (copies && method_.schedule == Schedule::kPrompt) b.pages /= 2;  // decode evicts nothing
   return {.pages = std::max(a.pages, b.pages),
@@ -206,8 +208,16 @@ PlanBytes MethodPlan::bytes(long long prompt, long long tokens, bool continued) 
 
 PlanBytes MethodPlan::bytes_of(std::span<const Occupancy> occupancy) const {
   const Footprint f = footprint(cache_, occupancy);
+  const auto storage_bytes = [&] {  // all heads have the slots of the fullest
+    long long slots = 0;
+    for (const Occupancy& each : occupancy) slots = std::max({slots, each.tokens, each.slots});
+    const auto granule = std::lcm<long long>(cache_.page_size, kStorageSlots);
+    return f.heads * f.row_bytes * static_cast<std::size_t>((slots + granule - 1) / granule * granule);
+  };
   const bool copies = method_.how().copies_rows && method_.evicts();  // to new pages, before the old are freed
-  return {.pages = copies ? 2 * f.rows : f.rows,
+  return {.pages = !cache_.pages ? storage_bytes()
+                   : copies      ? 2 * f.rows
+                                 : f.rows,
           .tables = f.columns + f.counts + f.queues + f.blocks + f.working,
           .statistics = f.head_statistics,
           .state = f.state,

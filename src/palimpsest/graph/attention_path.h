@@ -46,6 +46,9 @@ class AttentionPath {
   // The cache options that this path requires.
   virtual CacheOptions cache_options(const Hyperparameters& hyper) const { return cache_shape(hyper); }
 
+  // Makes the storage of a cache without pages, before its first step. Throws Error.
+  virtual void attach_storage(Cache& /*cache*/, const AttentionRule& /*rule*/) const {}
+
   // Called first in every step. Steps with equal numbers of tokens and logit rows and an equal return value share a
   // graph.
   virtual std::uint64_t begin(const Step& step) = 0;

@@ -4,6 +4,7 @@
 #include <ggml-cpp.h>
 
 #include <cstddef>
+#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
@@ -24,6 +25,8 @@ class Backends {
   // The index in all() of the backend of a layer, or of the output (layer == layers).
   std::size_t index_of(int layer) const { return of_layer_[static_cast<std::size_t>(layer)]; }
   ggml_backend_t of_layer(int layer) const { return all_[index_of(layer)]; }
+  // Held by whoever uses a device: steps, and threads that save or load a sequence meanwhile.
+  std::recursive_mutex& mutex() const { return mutex_; }
   const std::string& names() const { return names_; }  // of the devices, as in --device
 
  private:
@@ -32,6 +35,7 @@ class Backends {
   std::vector<std::size_t> of_layer_;
   std::string names_;
   bool remote_ = false;
+  mutable std::recursive_mutex mutex_;
 };
 
 }  // namespace palimpsest

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cmath>
 #include <list>
+#include <mutex>
 #include <string>
 #include <utility>
 
@@ -193,6 +194,10 @@ CacheOptions Decoder::cache_options() const {
   return impl_->path->cache_options(impl_->model->hyper());
 }
 
+void Decoder::attach_storage(Cache& cache, const AttentionRule& rule) const {
+  impl_->path->attach_storage(cache, rule);
+}
+
 std::span<const float> Decoder::step(std::span<const SequenceStep> sequences) {
   prepare(sequences);
   const auto logits = run();
@@ -204,6 +209,7 @@ void Decoder::prepare(std::span<const SequenceStep> sequences) {
   Impl& d = *impl_;
   const double start = now_ms();
   d.prepared = nullptr;
+  const std::lock_guard lock(d.backends.mutex());
   const LayerRange layers = d.layers_of(sequences);
   d.step.prepare(sequences);
   check_layers(sequences, static_cast<std::size_t>(d.model->hyper().width));
@@ -223,6 +229,7 @@ std::span<const float> Decoder::run() {
   Impl& d = *impl_;
   assert(d.prepared != nullptr);
   const double start = now_ms();
+  const std::lock_guard lock(d.backends.mutex());
   DecoderGraph& g = *std::exchange(d.prepared, nullptr);
   run_graph(g, d.backends);
   ++d.counts.run;

@@ -33,6 +33,10 @@ class Decoder {
   // path.
   CacheOptions cache_options() const;
 
+  // Makes the storage of a cache without pages; else does nothing. Without it the first step does. `rule`: of all
+  // steps.
+  void attach_storage(Cache& cache, const AttentionRule& rule) const;
+
   // Returns logits [rows][vocabulary], rows in the order of the sequences (all tokens or the last of each), or hidden
   // states (SequenceStep::result, SequenceStep::layers). Valid until the next prepare(). Throws Error.
   std::span<const float> step(std::span<const SequenceStep> sequences);

@@ -4,19 +4,30 @@
 #include <cassert>
 
 #include "palimpsest/graph/graph.h"
-#include "palimpsest/graph/step.h"
 
 namespace palimpsest {
 
 namespace {
 
-constexpr int kSpan = 256;  // a graph attends to a multiple of this many slots, so that few graphs are built
 constexpr std::size_t kShapesKnown = 16;
 
 int span_of(const Cache& cache) {
   int slots = 1;
   for (int t = 0; t < cache.tables(); ++t) slots = std::max(slots, cache.table(t).slots());
-  return (slots + kSpan - 1) / kSpan * kSpan;
+  return (slots + kStorageSlots - 1) / kStorageSlots * kStorageSlots;  // a multiple, so that few graphs are built
+}
+
+// A multiple of some slots, at most `span`: the first ones, which hold all sinks of all heads.
+int sink_span_of(const Cache& cache, const StepTokens& tokens, int span) {
+  constexpr int kFew = 32;
+  if (!tokens.two_query) return 0;
+  int slots = 1;
+  for (int t = 0; t < cache.tables(); ++t) {
+    const SlotsView view = cache.table(t).view();
+    for (int s = slots; s < view.slots; ++s)
+      if (view.relative[s] < tokens.sink_end) slots = s + 1;
+  }
+  return std::min(span, (slots + kFew - 1) / kFew * kFew);
 }
 
 // Whether new tokens are rotated by their rank in each head, not by position.
@@ -47,7 +58,7 @@ int ranks_needed(const Step& step, int sequence) {
 }  // namespace
 
 PortablePath::PortablePath(const Hyperparameters& hyper, const Backends& backends)
-    : layers_(hyper.layers), backends_(backends) {
+    : layers_(hyper.layers), backends_(backends), model_(hyper) {
   for (int i = 0; i < hyper.ropes(); ++i)
     for (ggml_backend_t backend : backends.all()) ranks_.emplace_back(backend);
 }
@@ -62,10 +73,18 @@ CacheOptions PortablePath::cache_options(const Hyperparameters& hyper) const {
   return options;
 }
 
-PortableStorage& PortablePath::storage_of(const SequenceStep& sequence) const {
-  if (sequence.cache->storage() == nullptr)
-    sequence.cache->attach(std::make_unique<PortableStorage>(sequence.cache->options(), backends_));
+PortableStorage& PortablePath::storage_of(const SequenceStep& sequence) {
   return static_cast<PortableStorage&>(*sequence.cache->storage());
+}
+
+void PortablePath::attach_storage(Cache& cache, const AttentionRule& rule) const {
+  std::vector<int> paired;  // dimensions
+  for (int layer = 0; layer < layers_; ++layer) {
+    const AttentionShape& shape = model_.attention(layer).shape;
+    paired.push_back(shape.rope == RopeKind::kPairs ? shape.rope_dims : 0);
+  }
+  cache.attach(std::make_unique<PortableStorage>(cache.options(), backends_, takes_flash(cache.options(), rule),
+                                                 std::move(paired)));
 }
 
 std::uint64_t PortablePath::begin(const Step& step) {
@@ -76,6 +95,7 @@ std::uint64_t PortablePath::begin(const Step& step) {
     const SequenceStep& sequence = step.input()[i];
     const StepTokens& tokens = a.tokens[i];
     for (int layer = 0; layer < layers_; ++layer) require_supported(step.attention(layer), i);
+    if (sequence.cache->storage() == nullptr) attach_storage(*sequence.cache, sequence.rule);
     PortableStorage& storage = storage_of(sequence);
     storage.apply_moves();
     const int span = span_of(*sequence.cache);
@@ -84,11 +104,12 @@ std::uint64_t PortablePath::begin(const Step& step) {
     for (int layer = 0; ranks > 0 && layer < layers_; ++layer)
       if (const AttentionStep& each = step.attention(layer); each.shape.kv_heads > 0)
         ranks_of(layer).reserve(each.shape, each.tokens[i].rank_row, ranks);
-    shape.insert(shape.end(),
-                 {storage.generation(), static_cast<std::uint64_t>(span), static_cast<std::uint64_t>(tokens.count),
-                  tokens.two_query, static_cast<std::uint64_t>(tokens.rotation), queries_at_rank(tokens),
-                  tokens.head_window != nullptr, sequence.weights != nullptr,
-                  static_cast<std::uint64_t>(sequence.weights_queries), sequence.weights_rows.size()});
+    const auto sink_span = static_cast<std::uint64_t>(sink_span_of(*sequence.cache, tokens, span));
+    shape.insert(shape.end(), {storage.generation(), static_cast<std::uint64_t>(span), sink_span,
+                               static_cast<std::uint64_t>(tokens.count), tokens.two_query,
+                               static_cast<std::uint64_t>(tokens.rotation), queries_at_rank(tokens),
+                               tokens.head_window != nullptr, sequence.weights != nullptr,
+                               static_cast<std::uint64_t>(sequence.weights_queries), sequence.weights_rows.size()});
     shape.insert(shape.end(), sequence.weights_rows.begin(), sequence.weights_rows.end());
   }
   for (const RankTable& ranks : ranks_) shape.push_back(ranks.generation());
@@ -102,8 +123,8 @@ std::uint64_t PortablePath::begin(const Step& step) {
 }
 
 std::size_t PortablePath::nodes_per_layer() const {
-  std::size_t nodes = 48 + 96 * static_cast<std::size_t>(step_->sequences());
-  for (const SequenceStep& sequence : step_->input()) nodes += 5 * sequence.weights_rows.size();
+  std::size_t nodes = 48 + 160 * static_cast<std::size_t>(step_->sequences());
+  for (const SequenceStep& sequence : step_->input()) nodes += 10 * (1 + sequence.weights_rows.size());
   return nodes;
 }
 
@@ -111,46 +132,63 @@ void PortablePath::make_inputs(DecoderGraph& graph) const {
   ggml_context* c = graph.context.get();
   const AttentionStep& a = step_->attention(0);
   auto inputs = std::make_unique<Inputs>();
-  inputs->by_position.resize(static_cast<std::size_t>(step_->ropes()));
+  const auto layers = static_cast<std::size_t>(layers_), sequences = static_cast<std::size_t>(step_->sequences());
+  const std::size_t tensors = (8 * layers + 1) * sequences + 2 * ranks_.size();
+  for (ggml_backend_t backend : backends_.all()) inputs->blocks.emplace_back(backend, tensors);
+  inputs->tables_in_blocks = step_->tokens() == step_->sequences();
+  inputs->by_position.resize(ranks_.size());
   for (int i = 0; i < step_->sequences(); ++i) {
     const Cache& cache = *step_->input()[i].cache;
     const StepTokens& tokens = a.tokens[i];
     const bool one = heads_share_slots(cache, tokens);
     Sequence s;
     s.queries_at_rank = queries_at_rank(tokens);
+    PortableStorage& storage = storage_of(step_->input()[i]);
+    s.flash = storage.flash() && !tokens.two_query;
     const TableNeeds needs = {.tokens = tokens.count,
                               .span = span_of(cache),
+                              .sink_span = sink_span_of(cache, tokens, span_of(cache)),
                               .shared = one,
                               .two_query = tokens.two_query,
                               .rotated = tokens.rotation != Rotation::kNever,
                               .query_ranks = s.queries_at_rank,
-                              .key_ranks = tokens.rotation == Rotation::kOnRead};
-    make_tables(c, needs, s);
-    if (tokens.rotation == Rotation::kOnWrite && !s.queries_at_rank)
-      for (RopeRows& by_position : inputs->by_position)
-        if (by_position.cos == nullptr) by_position = new_rope_rows(c, a.shape, graph.tokens);
+                              .key_ranks = tokens.rotation == Rotation::kOnRead,
+                              .value_rows = !storage.values_in_rows(),
+                              .block = nullptr};
+    make_tables(c, needs, *inputs, s);
+    if (step_->input()[i].weights != nullptr) make_weights(*inputs, s, step_->input()[i]);
+    for (int layer = 0; layer < layers_ && tokens.rotation == Rotation::kOnWrite && !s.queries_at_rank; ++layer) {
+      RopeRows& by_position = inputs->by_position[rank_table_of(layer)];
+      if (by_position.cos != nullptr || step_->attention(layer).shape.kv_heads == 0) continue;
+      const auto row = [&] {
+        return new_input(c, inputs->block_of(backends_.index_of(layer)), GGML_TYPE_F32,
+                         {a.shape.head_dim, 1, graph.tokens, 1});
+      };
+      by_position = {row(), row()};
+    }
     inputs->sequences.push_back(std::move(s));
   }
+  for (StepBlock& block : inputs->blocks) block.place();
   graph.path_inputs = std::move(inputs);
 }
 
-// Makes one table for all layers with the same slots, window and RoPE table.
-void PortablePath::make_tables(ggml_context* c, const TableNeeds& needs, Sequence& sequence) const {
+// Makes one table for all layers of a device with the same slots, window and RoPE table.
+void PortablePath::make_tables(ggml_context* c, TableNeeds needs, Inputs& inputs, Sequence& sequence) const {
   for (int layer = 0; layer < layers_; ++layer) {
     const AttentionStep& a = step_->attention(layer);
     if (a.shape.kv_heads == 0) {
       sequence.table_of.push_back(-1);
       continue;
     }
-    const bool by_rank = needs.query_ranks || needs.key_ranks || needs.two_query;
     const auto same = [&](const Table& t) {
       return needs.shared && step_->attention(t.layer).local == a.local &&
              step_->attention(t.layer).chunked == a.chunked && step_->rope_of(t.layer) == step_->rope_of(layer) &&
-             (!by_rank || backends_.index_of(t.layer) == backends_.index_of(layer));
+             backends_.index_of(t.layer) == backends_.index_of(layer);
     };
     const auto known = std::ranges::find_if(sequence.tables, same);
     sequence.table_of.push_back(static_cast<int>(known - sequence.tables.begin()));
     if (known != sequence.tables.end()) continue;
+    needs.block = inputs.block_of(backends_.index_of(layer));
     sequence.tables.push_back(make_table(c, needs, layer));
   }
 }
@@ -161,7 +199,6 @@ PortablePath::Table PortablePath::make_table(ggml_context* c, const TableNeeds& 
   const AttentionShape& shape = step_->attention(layer).shape;
   const std::int64_t heads = needs.heads(shape);
   table.in = new_table_inputs(c, shape, needs);
-  table.span = needs.span;
   const auto rows = [&](ggml_tensor* ranks, std::int64_t b, std::int64_t cc, std::int64_t d) {
     if (ranks == nullptr) return RopeRows{};
     const auto of = [&](ggml_tensor* all) {
@@ -177,7 +214,7 @@ PortablePath::Table PortablePath::make_table(ggml_context* c, const TableNeeds& 
 }
 
 void PortablePath::prepare(DecoderGraph& graph, const Step& step) {
-  const auto& inputs = static_cast<const Inputs&>(*graph.path_inputs);
+  auto& inputs = static_cast<Inputs&>(*graph.path_inputs);
   const AttentionStep& first = step.attention(0);
   const std::size_t row = static_cast<std::size_t>(first.shape.head_dim) * sizeof(float);
   for (const auto& [layer, logits] : inputs.sink_logits)
@@ -197,17 +234,22 @@ void PortablePath::prepare(DecoderGraph& graph, const Step& step) {
   for (int i = 0; i < step.sequences(); ++i) {
     const Sequence& s = inputs.sequences[i];
     for (int rope = 0; rope < step.ropes(); ++rope) {
-      const RopeRows& by_position = inputs.by_position[rope];
       const int layer = step.first_layer(rope);
-      if (by_position.cos == nullptr || s.queries_at_rank || layer < 0) continue;
+      if (s.queries_at_rank || layer < 0) continue;
       const StepTokens& t = step.attention(layer).tokens[i];
+      if (t.key_row == nullptr) continue;
       expand_rows(first.shape, t.key_row, t.count, cos_, sin_);
-      ggml_backend_tensor_set(by_position.cos, cos_.data(), t.first * row, t.count * row);
-      ggml_backend_tensor_set(by_position.sin, sin_.data(), t.first * row, t.count * row);
+      for (std::size_t b = 0; b < backends_.all().size(); ++b) {
+        const RopeRows& rows = inputs.by_position[static_cast<std::size_t>(rope) * backends_.all().size() + b];
+        if (rows.cos == nullptr) continue;
+        set_input(inputs.block_of(b), rows.cos, std::as_bytes(std::span(cos_)), t.first * row);
+        set_input(inputs.block_of(b), rows.sin, std::as_bytes(std::span(sin_)), t.first * row);
+      }
     }
     const int capacity = storage_of(step.input()[i]).capacity();
     for (const Table& table : s.tables) writer_.write(table.in, step.attention(table.layer), i, capacity);
   }
+  for (StepBlock& block : inputs.blocks) block.send();
 }
 
 void PortablePath::finish(DecoderGraph& graph, const Step& step) {
@@ -223,25 +265,46 @@ void PortablePath::finish(DecoderGraph& graph, const Step& step) {
     };
     step.report_new_kv(token.layer, rows(token.keys, new_keys_), rows(token.values, new_values_), 0, 1);
   }
-  for (int i = 0; i < step.sequences(); ++i) {
-    const Sequence& s = inputs.sequences[i];
-    for (const auto& [layer, rows] : s.weights) {
-      const AttentionStep& a = step.attention(layer);
-      for (std::size_t row = 0; row < rows.size(); ++row) {
-        read_weights_.resize(static_cast<std::size_t>(ggml_nelements(rows[row])));
-        ggml_backend_tensor_get(rows[row], read_weights_.data(), 0, read_weights_.size() * sizeof(float));
-        for (int head = 0; head < a.shape.kv_heads; ++head) {
-          float* out = a.weights[i * a.shape.kv_heads + head];
-          if (out == nullptr) continue;
-          out += static_cast<std::ptrdiff_t>(row) * a.tokens[i].weights_stride;
-          const float* sums = read_weights_.data() + static_cast<std::ptrdiff_t>(head) * s.tables.front().span;
-          for (int slot = 0; slot < a.cache[i].head[head].slots->slots; ++slot)
-            out[slot] = sums[slot] / static_cast<float>(a.shape.group());
-        }
-      }
-      for (int head = 0; a.on_weights != nullptr && head < a.shape.kv_heads; ++head)
-        if (a.weights[i * a.shape.kv_heads + head] != nullptr) a.on_weights(a.context, layer, i, head);
+  for (int i = 0; i < step.sequences(); ++i)
+    if (!inputs.sequences[i].weights.empty()) read_weights(inputs.sequences[i], i, step);
+}
+
+// Memory for the weights of all layers of a device.
+void PortablePath::make_weights(Inputs& inputs, Sequence& sequence, const SequenceStep& step) const {
+  std::vector<std::int64_t> floats(backends_.all().size());
+  for (int layer = 0; layer < layers_; ++layer) {
+    const AttentionStep& a = step_->attention(layer);
+    if (a.shape.kv_heads == 0 || a.kv_layer != layer) continue;
+    const auto rows = static_cast<std::int64_t>(std::max<std::size_t>(1, step.weights_rows.size()));
+    floats[backends_.index_of(layer)] += rows * sequence.table(layer).in.mask->ne[0] * a.shape.kv_heads;
+  }
+  for (std::size_t b = 0; b < floats.size(); ++b)
+    sequence.weights.push_back(floats[b] == 0 ? nullptr : inputs.blocks[b].add_result(floats[b]));
+}
+
+void PortablePath::read_weights(const Sequence& inputs, int sequence, const Step& step) {
+  std::size_t read = SIZE_MAX;  // the device whose weights were read last
+  for (const auto& [layer, first] : inputs.weights_of) {
+    const AttentionStep& a = step.attention(layer);
+    if (const std::size_t b = backends_.index_of(layer); b != read) {
+      read = b;
+      read_weights_.resize(static_cast<std::size_t>(ggml_nelements(inputs.weights[b])));
+      ggml_backend_tensor_get(inputs.weights[b], read_weights_.data(), 0, read_weights_.size() * sizeof(float));
     }
+    const int heads = a.shape.kv_heads;
+    const std::int64_t span = inputs.table(layer).in.mask->ne[0];
+    const std::ptrdiff_t rows = std::max<std::ptrdiff_t>(1, std::ssize(a.tokens[sequence].weights_rows));
+    for (std::ptrdiff_t row = 0; row < rows; ++row)
+      for (int head = 0; head < heads; ++head) {
+        float* out = a.weights[sequence * heads + head];
+        if (out == nullptr) continue;
+        out += row * a.tokens[sequence].weights_stride;
+        const float* sums = read_weights_.data() + static_cast<std::ptrdiff_t>(first) + (row * heads + head) * span;
+        for (int slot = 0; slot < a.cache[sequence].head[head].slots->slots; ++slot)
+          out[slot] = sums[slot] / static_cast<float>(a.shape.group());
+      }
+    for (int head = 0; a.on_weights != nullptr && head < heads; ++head)
+      if (a.weights[sequence * heads + head] != nullptr) a.on_weights(a.context, layer, sequence, head);
   }
 }
 

@@ -2,13 +2,17 @@
 //
 //   k ── rotate ── set_rows ──> K          rows of this step's slots; K and V stay on the device
 //   v ──────────── set_rows ──> V
-//   q ── rotate ──┐                                              (kOnRead: K is rotated here, by rank)
-//   K ───────── mul_mat ── (two queries: blend) ── soft_max_ext(mask) ──┐
+//   q ── rotate ──┐                        K is rotated by rank here (kOnRead)
+//   K ── V ── flash_attn_ext(mask) ──> out               if the device has it for the model's shape and the cache's
+//   type
+//
+//   K ───────── mul_mat ── (two queries: blend) ── soft_max_ext(mask) ──┐                  else
 //   V ───────────────────────────────────────────────────────────── mul_mat ──> out
 //
 // The query heads of a group are rows of one product with their KV head's keys: K is never repeated. Empty slots are
-// masked. ggml_flash_attn_ext is not used: it returns no weights, some devices refuse a mask per head, and on the CPU
-// it accumulates f16 values in f16.
+// masked. Flash attention returns no weights: where a policy asks for them, a product of the last queries and a
+// soft_max_ext compute them beside it.
+//
 #pragma once
 
 #include <deque>
@@ -22,6 +26,7 @@
 #include "palimpsest/graph/device/portable_rotate.h"
 #include "palimpsest/graph/device/portable_storage.h"
 #include "palimpsest/graph/sequence_step.h"
+#include "palimpsest/graph/step.h"
 
 namespace palimpsest {
 
@@ -31,6 +36,7 @@ class PortablePath final : public AttentionPath {
   PortablePath(const Hyperparameters& hyper, const Backends& backends);
 
   CacheOptions cache_options(const Hyperparameters& hyper) const override;
+  void attach_storage(Cache& cache, const AttentionRule& rule) const override;
   std::uint64_t begin(const Step& step) override;
   std::size_t nodes_per_layer() const override;
   ggml_tensor* build(DecoderGraph& graph, int layer, ggml_tensor* q, ggml_tensor* k, ggml_tensor* v) override;
@@ -40,19 +46,20 @@ class PortablePath final : public AttentionPath {
   void finish(DecoderGraph& graph, const Step& step) override;
 
  private:
-  struct Table {    // of all layers with equal slots, windows, RoPE tables (and devices, by rank), or of one layer
+  struct Table {    // of all layers of a device with equal slots, windows and RoPE tables, or of one layer
     int layer = 0;  // the first of these layers
     TableInputs in;
-    int span = 0;
     RopeRows query, sink_query, keys;  // by rank
   };
   struct Sequence {
     std::vector<Table> tables;
     std::vector<int> table_of;     // [layers]
     bool queries_at_rank = false;  // queries are rotated by rank, else by position
-    // Of each layer with heads, f32 [1, span, kv_heads] for each row of weights: sums over the group; empty: not
-    // requested.
-    std::vector<std::pair<int, std::vector<ggml_tensor*>>> weights;
+    bool flash = false;
+    // If requested, [backends]: of each of its layers with heads, for each row of weights, f32 [span, kv_heads]: sums
+    // over the group. nullptr: none.
+    std::vector<ggml_tensor*> weights;
+    std::vector<std::pair<int, std::size_t>> weights_of;  // layer, index of its first float
 
     const Table& table(int layer) const { return tables[table_of[layer]]; }
   };
@@ -66,7 +73,10 @@ class PortablePath final : public AttentionPath {
     ggml_tensor *before, *after;
   };
   struct Inputs final : PathInputs {    // of one graph
-    std::vector<RopeRows> by_position;  // [ropes] of all tokens, by position
+    std::vector<StepBlock> blocks;      // [backends]
+    bool tables_in_blocks = false;      // of decode steps: masks of chunks are large, and new in each step
+    std::vector<RopeRows> by_position;  // [ropes][backends] of all tokens, by position
+    StepBlock* block_of(std::size_t backend) { return tables_in_blocks ? &blocks[backend] : nullptr; }
     std::vector<Sequence> sequences;
     std::vector<NewKv> new_kv;  // empty: not requested
     std::vector<State> states;
@@ -78,20 +88,31 @@ class PortablePath final : public AttentionPath {
     ggml_tensor *q, *k, *v, *rotated_q, *rotated_k, *sink_logits, *query_factor;
   };
 
-  PortableStorage& storage_of(const SequenceStep& sequence) const;
+  static PortableStorage& storage_of(const SequenceStep& sequence);
+  bool takes_flash(const CacheOptions& cache, const AttentionRule& rule) const;
+  bool has_flash(const AttentionStep& a, const CacheOptions& cache, bool shared, Rotation rotation) const;
   void make_inputs(DecoderGraph& graph) const;
-  void make_tables(ggml_context* context, const TableNeeds& needs, Sequence& sequence) const;
+  void make_tables(ggml_context* context, TableNeeds needs, Inputs& inputs, Sequence& sequence) const;
   Table make_table(ggml_context* context, const TableNeeds& needs, int layer) const;
   ggml_tensor* attend(DecoderGraph& graph, int layer, int sequence, const Rows& rows) const;
+  ggml_tensor* insert_values(ggml_context* context, const PortableStorage& storage, const AttentionStep& a,
+                             const Table& table, ggml_tensor* v) const;
+  ggml_tensor* scores(ggml_context* context, int layer, ggml_tensor* keys, ggml_tensor* q) const;
+  ggml_tensor* softmax(ggml_context* context, const AttentionShape& shape, ggml_tensor* scores, ggml_tensor* mask,
+                       ggml_tensor* sink_logits) const;
+  ggml_tensor* product(ggml_context* context, int layer, ggml_tensor* stored, ggml_tensor* rows) const;
+  bool is_rounded(int layer, ggml_type stored) const;
+  void make_weights(Inputs& inputs, Sequence& sequence, const SequenceStep& step) const;
   void collect_weights(DecoderGraph& graph, Sequence& inputs, int layer, ggml_tensor* weights,
                        const SequenceStep& step) const;
-  ggml_tensor* exact(ggml_context* context, int layer, ggml_tensor* stored) const;
+  void read_weights(const Sequence& inputs, int sequence, const Step& step);
   RankTable& ranks_of(int layer) { return ranks_[rank_table_of(layer)]; }
   const RankTable& ranks_of(int layer) const { return ranks_[rank_table_of(layer)]; }
   std::size_t rank_table_of(int layer) const;
 
   int layers_;
   const Backends& backends_;
+  const Step model_;              // the shapes of its layers
   std::vector<RankTable> ranks_;  // [ropes][backends]
   TableWriter writer_;
   std::vector<float> cos_, sin_, read_weights_, new_keys_, new_values_;

@@ -1,5 +1,7 @@
 // The graph of one layer's attention; see the diagram in portable.h.
 #include <algorithm>
+#include <cstdlib>
+#include <string_view>
 
 #include "palimpsest/graph/device/portable.h"
 #include "palimpsest/graph/graph.h"
@@ -26,6 +28,32 @@ ggml_tensor* by_head(ggml_context* c, ggml_tensor* x) {
 ggml_tensor* rotated_by_head(ggml_context* c, ggml_tensor* x, const RopeRows& rope, int kv_heads, int dims) {
   ggml_tensor* grouped = ggml_reshape_4d(c, x, x->ne[0], x->ne[1] / kv_heads, kv_heads, x->ne[2]);
   return ggml_reshape_3d(c, rotated(c, grouped, rope, dims), x->ne[0], x->ne[1], x->ne[2]);
+}
+
+// The type that flash attention gets keys in that are rotated, in f32, in each step.
+ggml_type type_rotated_on_read(ggml_type stored) {
+  return ggml_is_quantized(stored) ? GGML_TYPE_F32 : stored;
+}
+
+// q [head_dim, query heads, tokens], keys [head_dim, span, heads], values [value_dim, span, heads] -> [value_dim, query
+// heads, tokens], in whatever order. With a mask of each KV head, these are in dimension 3, as CUDA demands.
+ggml_tensor* flash_attention(ggml_context* c, const AttentionShape& shape, ggml_tensor* q, ggml_tensor* keys,
+                             ggml_tensor* values, ggml_tensor* mask, ggml_tensor* sink_logits) {
+  const std::int64_t heads = shape.kv_heads, group = shape.group(), count = q->ne[2];
+  ggml_tensor* out = nullptr;
+  const float cap = shape.soft_cap > 0 ? shape.soft_cap : 0;
+  if (mask->ne[3] == 1) {
+    out = ggml_flash_attn_ext(c, ggml_permute(c, q, 0, 2, 1, 3), keys, values, mask, shape.scale, 0.0F, cap);
+  } else {
+    const auto in_dimension_3 = [&](ggml_tensor* x) {
+      return ggml_view_4d(c, x, x->ne[0], x->ne[1], 1, heads, x->nb[1], x->nb[2], x->nb[2], 0);
+    };
+    ggml_tensor* grouped = ggml_view_4d(c, q, q->ne[0], count, group, heads, q->nb[2], q->nb[1], group * q->nb[1], 0);
+    out = ggml_flash_attn_ext(c, grouped, in_dimension_3(keys), in_dimension_3(values), mask, shape.scale, 0.0F, cap);
+  }
+  ggml_flash_attn_ext_add_sinks(out, sink_logits);
+  ggml_prec_set_acc(out, GGML_PREC_F32);
+  return out;
 }
 
 }  // namespace
@@ -60,7 +88,7 @@ ggml_tensor* PortablePath::build(DecoderGraph& graph, int layer, ggml_tensor* q,
     ggml_set_input(rows.query_factor);
     inputs.query_factors.emplace_back(layer, rows.query_factor);
   }
-  if (const RopeRows& by_position = inputs.by_position[step_->rope_of(layer)]; by_position.cos != nullptr) {
+  if (const RopeRows& by_position = inputs.by_position[rank_table_of(layer)]; by_position.cos != nullptr) {
     rows.rotated_q = rotated(c, q, by_position, dims);
     rows.rotated_k = rotated(c, k, by_position, dims);
   }
@@ -72,14 +100,94 @@ ggml_tensor* PortablePath::build(DecoderGraph& graph, int layer, ggml_tensor* q,
   return out;
 }
 
-// Converts stored elements so that their product with f32 has f32 precision. The CPU would round the other operand to
-// f16 or bf16 (relative error 2e-4, 2e-3 of a score), and an RPC server may be a CPU; other devices do so for bf16, but
-// not for f16.
-ggml_tensor* PortablePath::exact(ggml_context* c, int layer, ggml_tensor* stored) const {
+// Whether a product of f32 rows with stored elements rounds the rows. The CPU rounds them to f16 or bf16 (relative
+// error 2e-4, 2e-3 of a score), and an RPC server may be a CPU; other devices do so for bf16, but not for f16.
+bool PortablePath::is_rounded(int layer, ggml_type stored) const {
   ggml_backend_dev_t const device = ggml_backend_get_device(backends_.of_layer(layer));
-  const bool rounds =
-      stored->type == GGML_TYPE_BF16 || (stored->type != GGML_TYPE_F32 && (is_cpu(device) || is_rpc(device)));
-  return rounds ? ggml_cast(c, stored, GGML_TYPE_F32) : stored;
+  return stored == GGML_TYPE_BF16 || (stored == GGML_TYPE_F16 && (is_cpu(device) || is_rpc(device)));
+}
+
+// stored [n, m, heads] x rows [n, count, heads] -> [m, count, heads], sums in f32. Before a product of many rows,
+// stored elements are widened where rows would be rounded. A few rows are rounded to f16 (widening would move six times
+// the bytes), but not to bf16: they are split into what they are rounded to and the rest, two rows of one product.
+ggml_tensor* PortablePath::product(ggml_context* c, int layer, ggml_tensor* stored, ggml_tensor* rows) const {
+  constexpr std::int64_t kFew = 32;
+  const std::int64_t count = rows->ne[1];
+  const bool split = stored->type == GGML_TYPE_BF16 && count <= kFew;
+  if (split) {
+    ggml_tensor* high = ggml_cast(c, ggml_cast(c, rows, stored->type), GGML_TYPE_F32);
+    rows = ggml_concat(c, high, ggml_sub(c, rows, high), 1);
+  } else if (is_rounded(layer, stored->type) && count > kFew) {
+    stored = ggml_cast(c, stored, GGML_TYPE_F32);
+  }
+  ggml_tensor* product = ggml_mul_mat(c, stored, rows);
+  ggml_prec_set_acc(product, GGML_PREC_F32);
+  if (!split) return product;
+  const auto half = [&](std::int64_t first) {
+    return ggml_view_3d(c, product, product->ne[0], count, product->ne[2], product->nb[1], product->nb[2],
+                        static_cast<std::size_t>(first) * product->nb[1]);
+  };
+  return ggml_add(c, half(0), half(count));
+}
+
+// Whether a device has flash attention for a layer. An RPC server would have to be asked itself: its client says that
+// it has every operator. ggml's CPU kernel adds f16 values up in f16, over thousands of tokens, and reads keys once per
+// query head: products sum in f32 and read them once per group. PALIMPSEST_DEVICE_ATTENTION: "flash", on the CPU for
+// these types too, or "products".
+bool PortablePath::has_flash(const AttentionStep& a, const CacheOptions& cache, bool shared, Rotation rotation) const {
+  const AttentionShape& shape = a.shape;
+  if (has_mask_per_query_head(shape, shared)) return false;
+  const char* const wish = std::getenv("PALIMPSEST_DEVICE_ATTENTION");
+  if (wish != nullptr && std::string_view(wish) == "products") return false;
+  const LayerGeometry& g = cache.geometry.layer(a.kv_layer);
+  const ggml_type stored = ggml_type_of(g.key_type), value = ggml_type_of(g.value_type);
+  const bool on_read = rotation == Rotation::kOnRead || rotation == Rotation::kMaterialized;
+  const ggml_type key = on_read ? type_rotated_on_read(stored) : stored;
+  ggml_backend_t const backend = backends_.of_layer(a.layer);
+  const bool cpu = is_cpu(ggml_backend_get_device(backend)),
+             forced = wish != nullptr && std::string_view(wish) == "flash";
+  if (is_rpc(ggml_backend_get_device(backend))) return false;
+  if (cpu && !forced && (is_rounded(a.layer, key) || is_rounded(a.layer, value))) return false;
+
+  const ggml_context_ptr context(ggml_init({32 * ggml_tensor_overhead(), nullptr, true}));
+  ggml_context* c = context.get();
+  for (const int count : {1, 64}) {
+    ggml_tensor* q = ggml_new_tensor_3d(c, GGML_TYPE_F32, shape.head_dim, shape.query_heads, count);
+    ggml_tensor* keys = ggml_new_tensor_3d(c, key, shape.head_dim, kStorageSlots, shape.kv_heads);
+    ggml_tensor* values = ggml_new_tensor_3d(c, value, shape.value_dim, kStorageSlots, shape.kv_heads);
+    ggml_tensor* mask = ggml_new_tensor_4d(c, GGML_TYPE_F16, kStorageSlots, count, 1, shared ? 1 : shape.kv_heads);
+    ggml_tensor* sinks =
+        shape.sink_logits == nullptr ? nullptr : ggml_new_tensor_1d(c, GGML_TYPE_F32, shape.query_heads);
+    if (!ggml_backend_supports_op(backend, flash_attention(c, shape, q, keys, values, mask, sinks))) return false;
+  }
+  return true;
+}
+
+// Of a sequence: all its layers, in all its steps, since values are stored as the operator reads them.
+bool PortablePath::takes_flash(const CacheOptions& cache, const AttentionRule& rule) const {
+  if (rule.two_query) return false;  // the softmax is over scores of two queries
+  const bool shared = cache.shared && rule.head_window.empty();
+  for (int layer = 0; layer < layers_; ++layer)
+    if (const AttentionStep& a = model_.attention(layer);
+        a.shape.kv_heads > 0 && !has_flash(a, cache, shared, rule.rotation))
+      return false;
+  return true;
+}
+
+// v [value_dim, heads, tokens] -> all stored values: [value_dim, span, heads] if they are in rows, else [span,
+// value_dim, heads].
+ggml_tensor* PortablePath::insert_values(ggml_context* c, const PortableStorage& storage, const AttentionStep& a,
+                                         const Table& table, ggml_tensor* v) const {
+  const std::int64_t heads = a.shape.kv_heads, width = a.shape.value_dim, count = v->ne[2], span = table.in.mask->ne[0];
+  ggml_tensor* stored = storage.values(a.kv_layer);
+  if (storage.values_in_rows()) {
+    ggml_tensor* values = ggml_set_rows(c, stored, by_head(c, v), table.in.key_rows);
+    return ggml_view_3d(c, values, width, span, heads, stored->nb[1], stored->nb[2], 0);
+  }
+  ggml_tensor* elements = ggml_reshape_3d(c, by_head(c, v), 1, width * count, heads);
+  ggml_tensor* values =
+      ggml_set_rows(c, ggml_reshape_3d(c, stored, 1, stored->ne[0] * width, heads), elements, table.in.value_rows);
+  return ggml_view_3d(c, values, span, width, heads, stored->nb[1], stored->nb[2], 0);
 }
 
 ggml_tensor* PortablePath::attend(DecoderGraph& graph, int layer, int sequence, const Rows& rows) const {
@@ -87,14 +195,15 @@ ggml_tensor* PortablePath::attend(DecoderGraph& graph, int layer, int sequence, 
   const AttentionStep& a = step_->attention(layer);
   const AttentionShape& shape = a.shape;
   const StepTokens& tokens = a.tokens[sequence];
+  const SequenceStep& step = step_->input()[sequence];
   Sequence& in = static_cast<Inputs&>(*graph.path_inputs).sequences[sequence];
   const Table& table = in.table(layer);
-  const PortableStorage& storage = storage_of(step_->input()[sequence]);
-  const std::int64_t count = tokens.count, group = shape.group(), heads = shape.kv_heads, span = table.span;
+  const PortableStorage& storage = storage_of(step);
+  const std::int64_t count = tokens.count, group = shape.group(), heads = shape.kv_heads, span = table.in.mask->ne[0];
+  const bool weights_wanted = step.weights != nullptr && a.kv_layer == layer;
 
   ggml_tensor* q = tokens_of(c, in.queries_at_rank ? rows.q : rows.rotated_q, tokens);
   ggml_tensor* k = tokens_of(c, in.queries_at_rank ? rows.k : rows.rotated_k, tokens);
-  ggml_tensor* v = tokens_of(c, rows.v, tokens);
   const auto rotated_heads = [&](ggml_tensor* x, const RopeRows& rope) {
     return rotated_by_head(c, x, rope, shape.kv_heads, shape.rope_dims);
   };
@@ -109,57 +218,53 @@ ggml_tensor* PortablePath::attend(DecoderGraph& graph, int layer, int sequence, 
     if (sink_q != nullptr) sink_q = ggml_mul(c, sink_q, rows.query_factor);
   }
 
-  // Insert.
   ggml_tensor* keys = ggml_set_rows(c, storage.keys(a.kv_layer), by_head(c, k), table.in.key_rows);
-  ggml_tensor* stored = storage.values(a.kv_layer);
-  ggml_tensor* elements = ggml_reshape_3d(c, by_head(c, v), 1, shape.value_dim * count, heads);
-  ggml_tensor* values = ggml_set_rows(c, ggml_reshape_3d(c, stored, 1, stored->ne[0] * shape.value_dim, heads),
-                                      elements, table.in.value_rows);
-  keys = ggml_view_3d(c, keys, shape.head_dim, span, heads, storage.keys(a.kv_layer)->nb[1],
-                      storage.keys(a.kv_layer)->nb[2], 0);
-  values = ggml_view_3d(c, values, span, shape.value_dim, heads, stored->nb[1], stored->nb[2], 0);
-
-  // Scores: the rows of a KV head are [tokens] x [its query heads].
+  keys = ggml_view_3d(c, keys, shape.head_dim, span, heads, keys->nb[1], keys->nb[2], 0);
+  ggml_tensor* values = insert_values(c, storage, a, table, tokens_of(c, rows.v, tokens));
   if (table.keys.cos != nullptr) {
     keys = keys->type == GGML_TYPE_F32 ? ggml_cont(c, keys) : ggml_cast(c, keys, GGML_TYPE_F32);
     keys = rotated(c, keys, table.keys, shape.rope_dims);
-  } else {
-    keys = exact(c, layer, keys);
   }
-  const auto scores_of = [&](ggml_tensor* query) {
-    ggml_tensor* by_group = ggml_view_4d(c, query, shape.head_dim, group, heads, count, query->nb[1],
-                                         group * query->nb[1], query->nb[2], 0);
-    ggml_tensor* product_rows = count == 1 ? query : ggml_cont(c, ggml_permute(c, by_group, 0, 2, 3, 1));
-    ggml_tensor* product =
-        ggml_mul_mat(c, keys, ggml_reshape_3d(c, product_rows, shape.head_dim, count * group, heads));
-    ggml_prec_set_acc(product, GGML_PREC_F32);
-    return product;
-  };
-  ggml_tensor* scores = scores_of(q);
-  if (sink_q != nullptr)
-    scores = ggml_add(c, ggml_mul(c, scores, table.in.others), ggml_mul(c, scores_of(sink_q), table.in.sinks));
-  float scale = shape.scale;
-  if (shape.soft_cap > 0) {
-    scores = ggml_scale(c, ggml_tanh(c, ggml_scale(c, scores, scale / shape.soft_cap)), shape.soft_cap);
-    scale = 1;
-  }
-  ggml_tensor* mask = table.in.mask;
-  scores = ggml_reshape_4d(c, scores, span, count, group, heads);
-  if (rows.sink_logits != nullptr) {
-    scores = ggml_reshape_3d(c, scores, span, count, group * heads);
-    mask = ggml_reshape_3d(c, mask, span, count, group * heads);
-  }
-  ggml_tensor* weights = ggml_soft_max_ext(c, scores, mask, scale, 0.0F);
-  if (rows.sink_logits != nullptr) {
-    ggml_soft_max_add_sinks(weights, rows.sink_logits);
-    weights = ggml_reshape_4d(c, weights, span, count, group, heads);
-  }
-  if (step_->input()[sequence].weights != nullptr && a.kv_layer == layer)
-    collect_weights(graph, in, layer, weights, step_->input()[sequence]);
 
-  ggml_tensor* mixed =
-      ggml_mul_mat(c, exact(c, layer, values), ggml_reshape_3d(c, weights, span, count * group, heads));
-  ggml_prec_set_acc(mixed, GGML_PREC_F32);
+  if (in.flash) {
+    if (weights_wanted) {
+      const std::int64_t late = std::min<std::int64_t>(step.weights_queries, count);
+      const auto skipped = static_cast<std::size_t>(count - late);
+      ggml_tensor *mask = table.in.mask, *last = q;
+      if (late < count) {
+        mask = ggml_cont(c, ggml_view_4d(c, mask, span, late, mask->ne[2], mask->ne[3], mask->nb[1], mask->nb[2],
+                                         mask->nb[3], skipped * mask->nb[1]));
+        last = ggml_view_3d(c, q, q->ne[0], q->ne[1], late, q->nb[1], q->nb[2], skipped * q->nb[2]);
+      }
+      collect_weights(graph, in, layer, softmax(c, shape, scores(c, layer, keys, last), mask, rows.sink_logits), step);
+    }
+    if (const ggml_type type = type_rotated_on_read(storage.keys(a.kv_layer)->type);
+        table.keys.cos != nullptr && keys->type != type)
+      keys = ggml_cast(c, keys, type);
+    ggml_tensor* out = flash_attention(c, shape, q, keys, values, table.in.mask, rows.sink_logits);
+    if (out->ne[3] > 1 && count > 1) out = ggml_cont(c, ggml_permute(c, out, 0, 1, 3, 2));
+    return ggml_reshape_2d(c, out, shape.value_dim * group * heads, count);
+  }
+
+  ggml_tensor* sums = scores(c, layer, keys, q);
+  if (sink_q != nullptr) {
+    const std::int64_t some = table.in.sinks->ne[0];
+    const auto part = [&](ggml_tensor* x, std::int64_t width, std::int64_t rows_of_x, std::int64_t first) {
+      return ggml_view_3d(c, x, width, rows_of_x, heads, x->nb[1], x->nb[2], static_cast<std::size_t>(first));
+    };
+    ggml_tensor* of_sinks = scores(c, layer, part(keys, keys->ne[0], some, 0), sink_q);
+    ggml_tensor* first = ggml_mul(c, part(sums, some, sums->ne[1], 0), table.in.others);
+    first = ggml_add(c, first, ggml_mul(c, of_sinks, table.in.sinks));
+    const auto bytes = some * std::int64_t{sizeof(float)};
+    sums = some == span ? first : ggml_concat(c, first, part(sums, span - some, sums->ne[1], bytes), 0);
+  }
+  ggml_tensor* weights = softmax(c, shape, sums, table.in.mask, rows.sink_logits);
+  if (weights_wanted) collect_weights(graph, in, layer, weights, step);
+  if (storage.values_in_rows()) {
+    if (values->type != GGML_TYPE_F32) values = ggml_cast(c, values, GGML_TYPE_F32);
+    values = ggml_cont(c, ggml_transpose(c, values));
+  }
+  ggml_tensor* mixed = product(c, layer, values, ggml_reshape_3d(c, weights, span, count * group, heads));
   if (count > 1) {
     mixed = ggml_reshape_4d(c, mixed, shape.value_dim, count, group, heads);
     mixed = ggml_cont(c, ggml_permute(c, mixed, 0, 3, 1, 2));
@@ -167,22 +272,60 @@ ggml_tensor* PortablePath::attend(DecoderGraph& graph, int layer, int sequence, 
   return ggml_reshape_2d(c, mixed, shape.value_dim * group * heads, count);
 }
 
-// weights [span, tokens, group, heads] -> sums over the queries of each row and the group, outputs of the graph.
+// keys [head_dim, span, heads] x q [head_dim, query heads, tokens] -> [span, tokens * group, heads]: the rows of a KV
+// head are [its query heads] x [tokens].
+ggml_tensor* PortablePath::scores(ggml_context* c, int layer, ggml_tensor* keys, ggml_tensor* q) const {
+  const std::int64_t heads = keys->ne[2], group = q->ne[1] / heads, count = q->ne[2];
+  ggml_tensor* rows = q;
+  if (count > 1) {
+    rows = ggml_view_4d(c, q, q->ne[0], group, heads, count, q->nb[1], group * q->nb[1], q->nb[2], 0);
+    rows = ggml_cont(c, ggml_permute(c, rows, 0, 2, 3, 1));
+  }
+  return product(c, layer, keys, ggml_reshape_3d(c, rows, q->ne[0], count * group, heads));
+}
+
+// [span, tokens * group, heads] -> [span, tokens, group, heads].
+ggml_tensor* PortablePath::softmax(ggml_context* c, const AttentionShape& shape, ggml_tensor* scores, ggml_tensor* mask,
+                                   ggml_tensor* sink_logits) const {
+  const std::int64_t span = mask->ne[0], count = mask->ne[1], group = shape.group(), heads = shape.kv_heads;
+  float scale = shape.scale;
+  if (shape.soft_cap > 0) {
+    scores = ggml_scale(c, ggml_tanh(c, ggml_scale(c, scores, scale / shape.soft_cap)), shape.soft_cap);
+    scale = 1;
+  }
+  if (sink_logits == nullptr)
+    return ggml_soft_max_ext(c, ggml_reshape_4d(c, scores, span, count, group, heads), mask, scale, 0.0F);
+  if (mask->ne[3] > 1) mask = ggml_reshape_3d(c, mask, span, count, group * heads);
+  ggml_tensor* weights =
+      ggml_soft_max_ext(c, ggml_reshape_3d(c, scores, span, count, group * heads), mask, scale, 0.0F);
+  ggml_soft_max_add_sinks(weights, sink_logits);
+  return ggml_reshape_4d(c, weights, span, count, group, heads);
+}
+
+// weights [span, tokens, group, heads] -> sums over the queries of each row and the group.
 void PortablePath::collect_weights(DecoderGraph& graph, Sequence& inputs, int layer, ggml_tensor* weights,
                                    const SequenceStep& step) const {
   ggml_context* c = graph.context.get();
   const std::int64_t span = weights->ne[0], tokens = weights->ne[1], group = weights->ne[2], heads = weights->ne[3];
   const int late = static_cast<int>(std::min<std::int64_t>(step.weights_queries, tokens));
-  auto& rows = inputs.weights.emplace_back(layer, std::vector<ggml_tensor*>()).second;
+  ggml_tensor* all = inputs.weights[backends_.index_of(layer)];
+  std::size_t to = 0;  // the floats of the device's layers before
+  if (!inputs.weights_of.empty() && backends_.index_of(inputs.weights_of.back().first) == backends_.index_of(layer)) {
+    const auto& [last, begin] = inputs.weights_of.back();
+    const std::size_t rows = std::max<std::size_t>(1, step.weights_rows.size());
+    to = begin +
+         rows * static_cast<std::size_t>(inputs.table(last).in.mask->ne[0] * step_->attention(last).shape.kv_heads);
+  }
+  inputs.weights_of.emplace_back(layer, to);
   std::int64_t first = tokens - late;
   for (const std::int64_t count : step.weights_rows.empty() ? std::span(&late, 1) : step.weights_rows) {
     ggml_tensor* some = ggml_view_4d(c, weights, span, count, group, heads, weights->nb[1], weights->nb[2],
                                      weights->nb[3], static_cast<std::size_t>(first) * weights->nb[1]);
     ggml_tensor* columns = ggml_cont(c, ggml_permute(c, some, 2, 0, 1, 3));
     ggml_tensor* sums = ggml_sum_rows(c, ggml_reshape_3d(c, columns, count * group, span, heads));
-    ggml_set_output(sums);
-    ggml_build_forward_expand(graph.graph, sums);
-    rows.push_back(sums);
+    ggml_tensor* place = ggml_view_1d(c, all, span * heads, to * sizeof(float));
+    ggml_build_forward_expand(graph.graph, ggml_cpy(c, ggml_reshape_1d(c, sums, span * heads), place));
+    to += static_cast<std::size_t>(span * heads);
     first += count;
   }
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cassert>
 #include <cmath>
+#include <span>
 
 #include "palimpsest/core/error.h"
 
@@ -12,17 +13,10 @@ namespace {
 
 constexpr ggml_fp16_t kVisible = 0, kHidden = 0xFC00;  // 0 and -infinity
 
-ggml_tensor* input(ggml_context* context, ggml_type type, std::int64_t a, std::int64_t b = 1, std::int64_t c = 1,
-                   std::int64_t d = 1) {
-  ggml_tensor* t = ggml_new_tensor_4d(context, type, a, b, c, d);
-  ggml_set_input(t);
-  return t;
-}
-
 template <typename T>
-void set(ggml_tensor* t, const std::vector<T>& values) {
+void set(const TableInputs& inputs, ggml_tensor* t, const std::vector<T>& values) {
   assert(values.size() * sizeof(T) == ggml_nbytes(t));
-  ggml_backend_tensor_set(t, values.data(), 0, values.size() * sizeof(T));
+  set_input(inputs.block, t, std::as_bytes(std::span(values)));
 }
 
 }  // namespace
@@ -33,20 +27,40 @@ void require_supported(const AttentionStep& step, int sequence) {
       fail("biases of slots need the CPU's own attention: run without --device and --portable");
 }
 
+ggml_tensor* new_input(ggml_context* context, StepBlock* block, ggml_type type,
+                       const std::array<std::int64_t, 4>& shape) {
+  if (block != nullptr) return block->add(type, shape);
+  ggml_tensor* t = ggml_new_tensor(context, type, static_cast<int>(shape.size()), shape.data());
+  ggml_set_input(t);
+  return t;
+}
+
+void set_input(StepBlock* block, ggml_tensor* input, std::span<const std::byte> contents, std::size_t offset) {
+  if (block != nullptr)
+    block->set(input, contents, offset);
+  else
+    ggml_backend_tensor_set(input, contents.data(), offset, contents.size());
+}
+
 TableInputs new_table_inputs(ggml_context* context, const AttentionShape& shape, const TableNeeds& needs) {
   const std::int64_t tokens = needs.tokens, span = needs.span, heads = needs.heads(shape);
   TableInputs in;
-  in.key_rows = input(context, GGML_TYPE_I64, tokens, heads);
-  in.value_rows = input(context, GGML_TYPE_I64, shape.value_dim * tokens, heads);
-  in.mask = has_mask_per_query_head(shape) ? input(context, GGML_TYPE_F32, span, tokens, shape.group(), shape.kv_heads)
-                                           : input(context, GGML_TYPE_F16, span, tokens, 1, heads);
+  in.block = needs.block;
+  const auto input = [&](ggml_type type, std::int64_t a, std::int64_t b = 1, std::int64_t c = 1, std::int64_t d = 1) {
+    return new_input(context, needs.block, type, {a, b, c, d});
+  };
+  in.key_rows = input(GGML_TYPE_I32, tokens, heads);
+  if (needs.value_rows) in.value_rows = input(GGML_TYPE_I32, shape.value_dim * tokens, heads);
+  in.mask = has_mask_per_query_head(shape, needs.shared)
+                ? input(GGML_TYPE_F32, span, tokens, shape.group(), shape.kv_heads)
+                : input(GGML_TYPE_F16, span, tokens, 1, heads);
   if (!needs.rotated) return in;
-  if (needs.query_ranks) in.query_ranks = input(context, GGML_TYPE_I32, heads * tokens);
-  if (needs.key_ranks) in.key_ranks = input(context, GGML_TYPE_I32, span * heads);
+  if (needs.query_ranks) in.query_ranks = input(GGML_TYPE_I32, heads * tokens);
+  if (needs.key_ranks) in.key_ranks = input(GGML_TYPE_I32, span * heads);
   if (!needs.two_query) return in;
-  in.sink_ranks = input(context, GGML_TYPE_I32, heads * tokens);
-  in.sinks = input(context, GGML_TYPE_F32, span, 1, heads);
-  in.others = input(context, GGML_TYPE_F32, span, 1, heads);
+  in.sink_ranks = input(GGML_TYPE_I32, heads * tokens);
+  in.sinks = input(GGML_TYPE_F32, needs.sink_span, 1, heads);
+  in.others = input(GGML_TYPE_F32, needs.sink_span, 1, heads);
   return in;
 }
 
@@ -54,7 +68,7 @@ void TableWriter::write(const TableInputs& inputs, const AttentionStep& step, in
   const HeadPages* head = step.cache[sequence].head;
   const StepTokens& tokens = step.tokens[sequence];
   write_rows(inputs, head, tokens, capacity);
-  if (has_mask_per_query_head(step.shape))
+  if (inputs.mask->type == GGML_TYPE_F32)
     write_biases(inputs, step, sequence);
   else
     write_mask(inputs, step, sequence);
@@ -63,17 +77,19 @@ void TableWriter::write(const TableInputs& inputs, const AttentionStep& step, in
 }
 
 void TableWriter::write_rows(const TableInputs& inputs, const HeadPages* head, const StepTokens& tokens, int capacity) {
-  const std::int64_t heads = inputs.key_rows->ne[1], values = inputs.value_rows->ne[0] / tokens.count;
+  const std::int64_t heads = inputs.key_rows->ne[1];
   rows_.clear();
   for (std::int64_t h = 0; h < heads; ++h)
     rows_.insert(rows_.end(), head[h].slots->inserted, head[h].slots->inserted + tokens.count);
-  set(inputs.key_rows, rows_);
+  set(inputs, inputs.key_rows, rows_);
 
+  if (inputs.value_rows == nullptr) return;
+  const std::int64_t values = inputs.value_rows->ne[0] / tokens.count;
   rows_.clear();
   for (std::int64_t h = 0; h < heads; ++h)
     for (int t = 0; t < tokens.count; ++t)
-      for (std::int64_t d = 0; d < values; ++d) rows_.push_back(d * capacity + head[h].slots->inserted[t]);
-  set(inputs.value_rows, rows_);
+      for (int d = 0; d < values; ++d) rows_.push_back(d * capacity + head[h].slots->inserted[t]);
+  set(inputs, inputs.value_rows, rows_);
 }
 
 template <typename Visible>
@@ -98,7 +114,7 @@ void TableWriter::write_mask(const TableInputs& inputs, const AttentionStep& ste
       ggml_fp16_t* row = mask_.data() + (h * tokens + t) * span;
       for_each_visible(step, sequence, h, t, [&](int slot) { row[slot] = kVisible; });
     }
-  set(inputs.mask, mask_);
+  set(inputs, inputs.mask, mask_);
 }
 
 // Each query head's mask, with ALiBi its distance bias.
@@ -122,7 +138,7 @@ void TableWriter::write_biases(const TableInputs& inputs, const AttentionStep& s
       });
     }
   }
-  set(inputs.mask, biases_);
+  set(inputs, inputs.mask, biases_);
 }
 
 void TableWriter::write_sinks(const TableInputs& inputs, const HeadPages* head, const StepTokens& tokens) {
@@ -130,13 +146,13 @@ void TableWriter::write_sinks(const TableInputs& inputs, const HeadPages* head, 
   sinks_.assign(static_cast<std::size_t>(heads * span), 0.0F);
   others_.assign(static_cast<std::size_t>(heads * span), 1.0F);
   for (std::int64_t h = 0; h < heads; ++h)
-    for (int s = 0; s < head[h].slots->slots; ++s)
+    for (int s = 0; s < std::min<std::int64_t>(head[h].slots->slots, span); ++s)
       if (head[h].slots->relative[s] < tokens.sink_end) {
         sinks_[h * span + s] = 1.0F;
         others_[h * span + s] = 0.0F;
       }
-  set(inputs.sinks, sinks_);
-  set(inputs.others, others_);
+  set(inputs, inputs.sinks, sinks_);
+  set(inputs, inputs.others, others_);
 }
 
 void TableWriter::write_ranks(const TableInputs& inputs, const AttentionStep& step, int sequence) {
@@ -148,7 +164,7 @@ void TableWriter::write_ranks(const TableInputs& inputs, const AttentionStep& st
     const int heads = static_cast<int>(out->ne[0]) / tokens.count;
     for (int t = 0; t < tokens.count; ++t)
       for (int h = 0; h < heads; ++h) ranks_.push_back(rank_of(h, t));
-    set(out, ranks_);
+    set(inputs, out, ranks_);
   };
   write_queries(inputs.query_ranks, [&](int h, int t) { return query_rank(tokens, *head[h].slots, t); });
   write_queries(inputs.sink_ranks,
@@ -158,7 +174,7 @@ void TableWriter::write_ranks(const TableInputs& inputs, const AttentionStep& st
   ranks_.assign(static_cast<std::size_t>(span * heads), 0);
   for (std::int64_t h = 0; h < heads; ++h)
     for (int s = 0; s < head[h].slots->slots; ++s) ranks_[h * span + s] = std::max(head[h].slots->rank[s], 0);
-  set(inputs.key_ranks, ranks_);
+  set(inputs, inputs.key_ranks, ranks_);
 }
 
 }  // namespace palimpsest

@@ -3,41 +3,53 @@
 
 #include <ggml-cpp.h>
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "palimpsest/attention/attention.h"
+#include "palimpsest/graph/device/step_block.h"
 
 namespace palimpsest {
 
 // The inputs from one slot table for all layers, or from the KV heads of one layer. H: 1 if the heads share a table,
 // else KV heads. nullptr: not needed by the sequence.
 struct TableInputs {
-  ggml_tensor* key_rows = nullptr;     // i64 [tokens, H]: slots
-  ggml_tensor* value_rows = nullptr;   // i64 [value_dim * tokens, H]: elements of V, which is stored transposed
-  ggml_tensor* mask = nullptr;         // f16 [span, tokens, 1, H]: 0 or -inf. With ALiBi or sink logits f32 [span,
-                                       // tokens, group, KV heads]: the bias or -inf
-  ggml_tensor* sinks = nullptr;        // f32 [span, 1, H]: 1 for slots that the second query (of the sinks) scores
+  ggml_tensor* key_rows = nullptr;     // i32 [tokens, H]: slots
+  ggml_tensor* value_rows = nullptr;   // i32 [value_dim * tokens, H]: elements of V, if it is stored transposed
+  ggml_tensor* mask = nullptr;         // f16 [span, tokens, 1, H]: 0 or -inf. has_mask_per_query_head(): f32 [span,
+                                       // tokens, group, KV heads], the bias or -inf
+  ggml_tensor* sinks = nullptr;        // f32 [sink_span, 1, H]: 1 for slots that the second query (of the sinks) scores
   ggml_tensor* others = nullptr;       // 1 - sinks
   ggml_tensor* query_ranks = nullptr;  // i32 [H * tokens]: ranks of the new tokens, if rotated by rank
   ggml_tensor* sink_ranks = nullptr;   // i32 [H * tokens]: of the second query
   ggml_tensor* key_ranks = nullptr;    // i32 [span * H]: of stored keys; 0 for empty slots
+  StepBlock* block = nullptr;          // these tensors are in it; nullptr: they are inputs of the graph
 };
 
 struct TableNeeds {
-  int tokens = 0, span = 0;
+  int tokens = 0, span = 0, sink_span = 0;  // sink_span: all sinks are in these first slots
   bool shared = true;                       // all heads share a table
   bool two_query = false, rotated = false;  // rotated: the model has rotary positions
   bool query_ranks = false, key_ranks = false;
+  bool value_rows = false;
+  StepBlock* block = nullptr;
 
   int heads(const AttentionShape& shape) const { return shared ? 1 : shape.kv_heads; }
 };
 // ALiBi differs between the query heads of a group; ggml's softmax with sink logits takes no group.
-inline bool has_mask_per_query_head(const AttentionShape& shape) {
-  return shape.alibi != nullptr || shape.sink_logits != nullptr;
+inline bool has_mask_per_query_head(const AttentionShape& shape, bool shared) {
+  return shape.alibi != nullptr || (shape.sink_logits != nullptr && !shared);
 }
 // Throws Error if a sequence's step has biases of slots: these graphs have no inputs for them.
 void require_supported(const AttentionStep& step, int sequence);
+
+// An input of the graph, in `block` if there is one.
+ggml_tensor* new_input(ggml_context* context, StepBlock* block, ggml_type type,
+                       const std::array<std::int64_t, 4>& shape);
+void set_input(StepBlock* block, ggml_tensor* input, std::span<const std::byte> contents, std::size_t offset = 0);
 
 TableInputs new_table_inputs(ggml_context* context, const AttentionShape& shape, const TableNeeds& needs);
 
@@ -56,7 +68,7 @@ class TableWriter {
   void write_sinks(const TableInputs& inputs, const HeadPages* head, const StepTokens& tokens);
   void write_ranks(const TableInputs& inputs, const AttentionStep& step, int sequence);
 
-  std::vector<std::int64_t> rows_;
+  std::vector<std::int32_t> rows_;
   std::vector<ggml_fp16_t> mask_;
   std::vector<float> sinks_, others_, biases_;
   std::vector<std::int32_t> ranks_;

@@ -7,14 +7,6 @@
 
 namespace palimpsest {
 
-RopeRows new_rope_rows(ggml_context* context, const AttentionShape& shape, int count) {
-  RopeRows rope{ggml_new_tensor_3d(context, GGML_TYPE_F32, shape.head_dim, 1, count),
-                ggml_new_tensor_3d(context, GGML_TYPE_F32, shape.head_dim, 1, count)};
-  ggml_set_input(rope.cos);
-  ggml_set_input(rope.sin);
-  return rope;
-}
-
 void expand_rows(const AttentionShape& shape, const float* cos_sin, int count, std::vector<float>& cos,
                  std::vector<float>& sin) {
   const std::size_t width = static_cast<std::size_t>(shape.head_dim);

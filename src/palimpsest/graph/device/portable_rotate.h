@@ -20,8 +20,6 @@ struct RopeRows {  // one row per token, over all dimensions: un-rotated ones ha
   ggml_tensor *cos = nullptr, *sin = nullptr;
 };
 
-// Inputs for `count` tokens: [head_dim, 1, count].
-RopeRows new_rope_rows(ggml_context* context, const AttentionShape& shape, int count);
 // Expands RopeFrequencies rows to all dimensions.
 void expand_rows(const AttentionShape& shape, const float* cos_sin, int count, std::vector<float>& cos,
                  std::vector<float>& sin);

@@ -6,8 +6,11 @@
 #include <array>
 #include <atomic>
 #include <cassert>
+#include <cstring>
+#include <mutex>
 #include <set>
 #include <string_view>
+#include <utility>
 
 #include "palimpsest/core/error.h"
 
@@ -15,7 +18,7 @@ namespace palimpsest {
 
 namespace {
 
-constexpr int kGranule = 256;  // slots; capacity is a multiple
+using Box = std::array<std::int64_t, 3>;
 
 // A one-time graph of copies on the device. Source and target of a copy may overlap; copies run in the order given.
 class Copies {
@@ -29,8 +32,7 @@ class Copies {
     graph_ = ggml_new_graph_custom(context_.get(), 6 * max, false);
   }
   // Copies a box of `source` at byte offset `from` to offset `to` in `target`.
-  void add(ggml_tensor* source, std::size_t from, ggml_tensor* target, std::size_t to,
-           std::array<std::int64_t, 3> box) {
+  void add(ggml_tensor* source, std::size_t from, ggml_tensor* target, std::size_t to, const Box& box) {
     ggml_tensor* aside = ggml_cont(context_.get(), view(source, from, box));
     ggml_build_forward_expand(graph_, ggml_cpy(context_.get(), aside, view(target, to, box)));
   }
@@ -46,7 +48,7 @@ class Copies {
   }
 
  private:
-  ggml_tensor* view(ggml_tensor* t, std::size_t offset, const std::array<std::int64_t, 3>& box) {
+  ggml_tensor* view(ggml_tensor* t, std::size_t offset, const Box& box) {
     return ggml_view_3d(context_.get(), t, box[0], box[1], box[2], t->nb[1], t->nb[2], offset);
   }
   ggml_backend_t backend_;
@@ -63,16 +65,23 @@ std::uint64_t next_generation() {
 }  // namespace
 
 ggml_type ggml_type_of(CacheType type) {
-  const KvFormat& format = kv_format(type);
-  assert(format.elementwise() && "evict/legality.cpp refuses the others");
-  for (const ggml_type each : {GGML_TYPE_F32, GGML_TYPE_F16, GGML_TYPE_BF16})
-    if (std::string_view(ggml_type_name(each)) == format.name) return each;
-  assert(false);
+  for (const ggml_type each : {GGML_TYPE_F32, GGML_TYPE_F16, GGML_TYPE_BF16, GGML_TYPE_Q8_0})
+    if (std::string_view(ggml_type_name(each)) == kv_format(type).name) return each;
+  assert(false && "evict/legality.cpp refuses the others");
   return GGML_TYPE_F32;
 }
 
-PortableStorage::PortableStorage(const CacheOptions& cache, const Backends& backends)
-    : shape_(cache), backends_(backends) {
+PortableStorage::PortableStorage(const CacheOptions& cache, const Backends& backends, bool flash,
+                                 std::vector<int> paired)
+    : shape_(cache),
+      backends_(backends),
+      flash_(flash),
+      values_in_rows_(flash || !kv_format(cache.geometry.layer(0).value_type).elementwise()),
+      paired_(std::move(paired)) {
+  paired_.resize(static_cast<std::size_t>(cache.geometry.layers()));
+  keeps_halves_ = !kv_format(cache.geometry.layer(0).key_type).elementwise() &&
+                  std::ranges::any_of(paired_, [](int dims) { return dims > 0; });
+  if (keeps_halves_) std::ranges::fill(paired_, 0);
   assert(!cache.pages);
   origin_.resize(cache.shared ? 1 : static_cast<std::size_t>(cache.geometry.heads()));
   const LayerGeometry& g = cache.geometry.layer(0);
@@ -85,6 +94,8 @@ PortableStorage::PortableStorage(const CacheOptions& cache, const Backends& back
 }
 
 PortableStorage::~PortableStorage() {
+  const std::lock_guard lock(backends_.mutex());
+  layers_.clear();
   if (!memory_.empty()) count_freed_buffer();
 }
 
@@ -100,10 +111,10 @@ void PortableStorage::check_device(ggml_backend_t backend, CacheType stored) con
   ggml_context* c = context.get();
   const LayerGeometry& g = shape_.geometry.layer(0);
   const ggml_type type = ggml_type_of(stored);
-  ggml_tensor* keys = ggml_new_tensor_3d(c, type, g.key_width, kGranule, shape_.geometry.max_kv_heads());
+  ggml_tensor* keys = ggml_new_tensor_3d(c, type, g.key_width, kStorageSlots, shape_.geometry.max_kv_heads());
   ggml_tensor* rows = ggml_new_tensor_3d(c, GGML_TYPE_F32, g.key_width, 1, shape_.geometry.max_kv_heads());
-  ggml_tensor* ids = ggml_new_tensor_2d(c, GGML_TYPE_I64, 1, 1);
-  ggml_tensor* part = ggml_view_3d(c, keys, g.key_width, kGranule / 2, keys->ne[2], keys->nb[1], keys->nb[2], 0);
+  ggml_tensor* ids = ggml_new_tensor_2d(c, GGML_TYPE_I32, 1, 1);
+  ggml_tensor* part = ggml_view_3d(c, keys, g.key_width, kStorageSlots / 2, keys->ne[2], keys->nb[1], keys->nb[2], 0);
   for (const ggml_tensor* op : {ggml_set_rows(c, keys, rows, ids), ggml_cast(c, part, GGML_TYPE_F32),
                                 ggml_cont(c, part), ggml_cpy(c, ggml_cont(c, part), part)})
     if (!ggml_backend_supports_op(backend, op))
@@ -117,8 +128,9 @@ PortableStorage::Layer PortableStorage::make_layer(int index, int capacity) cons
   layer.context.reset(ggml_init({2 * ggml_tensor_overhead(), nullptr, true}));
   if (!layer.context) fail("no memory for a cache's tables");
   layer.keys = ggml_new_tensor_3d(layer.context.get(), ggml_type_of(g.key_type), g.key_width, capacity, g.kv_heads);
-  layer.values =
-      ggml_new_tensor_3d(layer.context.get(), ggml_type_of(g.value_type), capacity, g.value_width, g.kv_heads);
+  const std::int64_t row = values_in_rows_ ? g.value_width : capacity,
+                     rows = values_in_rows_ ? capacity : g.value_width;
+  layer.values = ggml_new_tensor_3d(layer.context.get(), ggml_type_of(g.value_type), row, rows, g.kv_heads);
   layer.buffer.reset(ggml_backend_alloc_ctx_tensors(layer.context.get(), backends_.of_layer(index)));
   if (layer.buffer) ggml_backend_buffer_clear(layer.buffer.get(), 0);
   return layer;
@@ -128,7 +140,7 @@ PortableStorage::Layer PortableStorage::make_layer(int index, int capacity) cons
 void PortableStorage::reserve(int slots) {
   if (lost_) fail("the cache was lost when device {} ran out of memory: start again", backends_.names());
   if (slots <= capacity_) return;
-  const int capacity = (slots + kGranule - 1) / kGranule * kGranule;
+  const int capacity = (slots + kStorageSlots - 1) / kStorageSlots * kStorageSlots;
   lost_ = true;  // until all layers have grown
   layers_.resize(static_cast<std::size_t>(shape_.geometry.layers()));
   for (int i = 0; i < shape_.geometry.layers(); ++i) {
@@ -145,7 +157,8 @@ void PortableStorage::reserve(int slots) {
     if (old.buffer) {
       Copies copies(backends_.of_layer(i), memory_of(backends_.of_layer(i)), 2);
       copies.add(old.keys, 0, layer.keys, 0, {g.key_width, capacity_, g.kv_heads});
-      copies.add(old.values, 0, layer.values, 0, {capacity_, g.value_width, g.kv_heads});
+      const std::int64_t row = old.values->ne[0], rows = old.values->ne[1];
+      copies.add(old.values, 0, layer.values, 0, {row, rows, g.kv_heads});
       copies.run();
     }
     bytes_ += ggml_backend_buffer_get_size(layer.buffer.get());
@@ -173,6 +186,7 @@ void PortableStorage::on_moves(int table, std::span<const Move> moves) {
 }
 
 void PortableStorage::on_cleared() {
+  const std::lock_guard lock(backends_.mutex());
   layers_.clear();
   for (auto& origin : origin_) origin.clear();
   any_moved_ = lost_ = false;
@@ -216,13 +230,112 @@ void PortableStorage::apply_moves() {
       for (const Run& run : runs[h]) {
         copies.add(k, h * k->nb[2] + run.from * k->nb[1], k, h * k->nb[2] + run.to * k->nb[1],
                    {g.key_width, run.count, together});
-        copies.add(v, h * v->nb[2] + run.from * v->nb[0], v, h * v->nb[2] + run.to * v->nb[0],
-                   {run.count, g.value_width, together});
+        const std::size_t slot = v->nb[values_in_rows_ ? 1 : 0];
+        copies.add(v, h * v->nb[2] + run.from * slot, v, h * v->nb[2] + run.to * slot,
+                   values_in_rows_ ? Box{g.value_width, run.count, together} : Box{run.count, g.value_width, together});
       }
     copies.run();
   }
   for (auto& origin : origin_) origin.clear();
   any_moved_ = false;
+}
+
+namespace {
+
+// Rows of a head as f32, from and to its part of a tensor.
+void read_part(ggml_tensor* t, int head, std::vector<std::byte>& bytes, std::span<float> rows) {
+  bytes.resize(ggml_row_size(t->type, static_cast<std::int64_t>(rows.size())));
+  ggml_backend_tensor_get(t, bytes.data(), static_cast<std::size_t>(head) * t->nb[2], bytes.size());
+  if (t->type == GGML_TYPE_F32)
+    std::memcpy(rows.data(), bytes.data(), bytes.size());
+  else
+    ggml_get_type_traits(t->type)->to_float(bytes.data(), rows.data(), static_cast<std::int64_t>(rows.size()));
+}
+
+void write_part(ggml_tensor* t, int head, std::vector<std::byte>& bytes, std::span<const float> rows) {
+  bytes.resize(ggml_row_size(t->type, static_cast<std::int64_t>(rows.size())));
+  const std::int64_t width = t->ne[0];
+  ggml_quantize_chunk(t->type, rows.data(), bytes.data(), 0, static_cast<std::int64_t>(rows.size()) / width, width,
+                      nullptr);
+  ggml_backend_tensor_set(t, bytes.data(), static_cast<std::size_t>(head) * t->nb[2], bytes.size());
+}
+
+// Where dimension d of a key whose first `dims` are pairs of neighbours is stored.
+std::size_t place_of(int d, int dims) {
+  return static_cast<std::size_t>(d < dims ? d % 2 * dims / 2 + d / 2 : d);
+}
+
+}  // namespace
+
+void PortableStorage::read_head(int head, int slots, std::span<float> keys, std::span<float> values) {
+  const std::lock_guard lock(backends_.mutex());
+  apply_moves();
+  const int layer = shape_.geometry.layer_of(head), own = shape_.geometry.kv_head_of(head);
+  const LayerGeometry& g = shape_.geometry.layer(layer);
+  const std::size_t key = static_cast<std::size_t>(g.key_width), value = static_cast<std::size_t>(g.value_width),
+                    capacity = static_cast<std::size_t>(capacity_), count = static_cast<std::size_t>(slots);
+  std::vector<float> rows(count * key);
+  read_part(this->keys(layer), own, bytes_of_head_, rows);
+  for (std::size_t slot = 0; slot < count; ++slot)
+    for (int d = 0; d < g.key_width; ++d)
+      keys[slot * key + static_cast<std::size_t>(d)] =
+          rows[slot * key + place_of(d, paired_[static_cast<std::size_t>(layer)])];
+  if (values_in_rows_) return read_part(this->values(layer), own, bytes_of_head_, values);
+  rows.resize(capacity * value);
+  read_part(this->values(layer), own, bytes_of_head_, rows);
+  for (std::size_t slot = 0; slot < count; ++slot)
+    for (std::size_t d = 0; d < value; ++d) values[slot * value + d] = rows[d * capacity + slot];
+}
+
+void PortableStorage::write_head(int head, int slots, std::span<const float> keys, std::span<const float> values) {
+  const std::lock_guard lock(backends_.mutex());
+  reserve(slots);
+  const int layer = shape_.geometry.layer_of(head), own = shape_.geometry.kv_head_of(head);
+  const LayerGeometry& g = shape_.geometry.layer(layer);
+  const std::size_t key = static_cast<std::size_t>(g.key_width), value = static_cast<std::size_t>(g.value_width),
+                    capacity = static_cast<std::size_t>(capacity_), count = static_cast<std::size_t>(slots);
+  std::vector<float> rows(count * key);
+  for (std::size_t slot = 0; slot < count; ++slot)
+    for (int d = 0; d < g.key_width; ++d)
+      rows[slot * key + place_of(d, paired_[static_cast<std::size_t>(layer)])] =
+          keys[slot * key + static_cast<std::size_t>(d)];
+  write_part(this->keys(layer), own, bytes_of_head_, rows);
+  if (values_in_rows_) return write_part(this->values(layer), own, bytes_of_head_, values);
+  rows.assign(capacity * value, 0.0F);
+  for (std::size_t slot = 0; slot < count; ++slot)
+    for (std::size_t d = 0; d < value; ++d) rows[d * capacity + slot] = values[slot * value + d];
+  write_part(this->values(layer), own, bytes_of_head_, rows);
+}
+
+std::unique_ptr<CacheStorage> PortableStorage::make_empty() const {
+  auto empty = std::make_unique<PortableStorage>(shape_, backends_, flash_, paired_);
+  empty->keeps_halves_ = keeps_halves_;
+  return empty;
+}
+
+void PortableStorage::copy_from(CacheStorage& other) {
+  const std::lock_guard lock(backends_.mutex());
+  auto& from = static_cast<PortableStorage&>(other);
+  on_cleared();
+  from.apply_moves();
+  if (from.capacity_ == 0) return;
+  reserve(from.capacity_);
+  if (values_in_rows_ != from.values_in_rows_) {
+    std::vector<float> keys, values;
+    for (int head = 0; head < shape_.geometry.heads(); ++head) {
+      const LayerGeometry& g = shape_.geometry.layer_geometry(head);
+      keys.resize(static_cast<std::size_t>(capacity_) * static_cast<std::size_t>(g.key_width));
+      values.resize(static_cast<std::size_t>(capacity_) * static_cast<std::size_t>(g.value_width));
+      from.read_head(head, capacity_, keys, values);
+      write_head(head, capacity_, keys, values);
+    }
+    return;
+  }
+  for (int layer = 0; layer < shape_.geometry.layers(); ++layer) {
+    if (shape_.geometry.layer(layer).kv_heads == 0) continue;
+    ggml_backend_tensor_copy(from.keys(layer), keys(layer));
+    ggml_backend_tensor_copy(from.values(layer), values(layer));
+  }
 }
 
 }  // namespace palimpsest

@@ -1,15 +1,17 @@
 // Keys and values of one sequence in a device's memory, one pair of tensors per layer:
 //
 //   K   [head_dim, capacity, kv_heads]    a row is one key
-//   V   [capacity, value_dim, kv_heads]   transposed for the product with the weights: a row is one dimension
-//
+//   V   [value_dim, capacity, kv_heads]   for flash attention, and for types of blocks: a row is one value
+//       [capacity, value_dim, kv_heads]   else, for the product with the weights: a row is one dimension
 // Slots are those of the cache's tables. Elements never written are zero: their product with a weight of 0 must be 0.
 #pragma once
 
 #include <ggml-cpp.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -23,9 +25,12 @@ ggml_type ggml_type_of(CacheType type);
 
 class PortableStorage final : public CacheStorage {
  public:
-  // Throws Error if a device cannot write to, read or move elements of this type. A layer's keys and values are on the
-  // layer's device.
-  PortableStorage(const CacheOptions& cache, const Backends& backends);
+  // `flash`: the sequence's attention is ggml's flash attention. Throws Error if a device cannot write to, read or move
+  // elements of this type. A layer's keys and values are on the layer's device.
+  // `paired`: of each layer, the first so many dimensions of keys are stored as halves, for pairs of neighbours; empty:
+  // none.
+  PortableStorage(const CacheOptions& cache, const Backends& backends, bool flash = false,
+                  std::vector<int> paired = {});
   ~PortableStorage() override;
 
   // Grows the capacity to `slots` per head and keeps the contents. Throws Error when the device is out of memory: the
@@ -35,12 +40,19 @@ class PortableStorage final : public CacheStorage {
 
   ggml_tensor* keys(int layer) const { return layers_[static_cast<std::size_t>(layer)].keys; }
   ggml_tensor* values(int layer) const { return layers_[static_cast<std::size_t>(layer)].values; }
+  bool flash() const { return flash_; }
+  bool values_in_rows() const { return values_in_rows_; }
   int capacity() const { return capacity_; }
   std::uint64_t generation() const { return generation_; }  // of the tensors; unique across storages
 
   void reserve_moves(int table, int slots) override;
   void on_moves(int table, std::span<const Move> moves) override;
   void on_cleared() override;
+  void read_head(int head, int slots, std::span<float> keys, std::span<float> values) override;
+  void write_head(int head, int slots, std::span<const float> keys, std::span<const float> values) override;
+  void copy_from(CacheStorage& other) override;
+  std::unique_ptr<CacheStorage> make_empty() const override;
+  bool keeps_halves() const override { return keeps_halves_; }
   std::size_t bytes_in_use() const override { return bytes_; }
   std::size_t bytes_peak() const override { return peak_; }
 
@@ -60,12 +72,15 @@ class PortableStorage final : public CacheStorage {
 
   CacheOptions shape_;
   const Backends& backends_;
+  bool flash_, values_in_rows_, keeps_halves_ = false;
+  std::vector<int> paired_;
   std::map<ggml_backend_t, ggml_gallocr_ptr> memory_;  // of copies; freed only for a larger one (freed_buffers())
   std::vector<Layer> layers_;
   int capacity_ = 0;
   bool lost_ = false, any_moved_ = false;
   std::uint64_t generation_ = 0;
   std::size_t bytes_ = 0, peak_ = 0;
+  std::vector<std::byte> bytes_of_head_;
   std::vector<std::vector<int>> origin_;  // [table][slot] -> the slot that still has its token's bytes
 };
 

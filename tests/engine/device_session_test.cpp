@@ -1,0 +1,308 @@
+// Sessions whose keys and values are in a device's storage (here the CPU's, with stock operators): snapshots, forks,
+// and requests that run together.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "palimpsest/engine/snapshot.h"
+#include "tests/engine/scheduler_fixture.h"
+#include "tests/support/error_of.h"
+#include "tests/support/rpc_server.h"
+#include "tests/support/teacher_forced.h"
+
+namespace palimpsest::testing {
+namespace {
+
+constexpr const char* kDeviceMethods[] = {"full",
+                                          "streaming:budget=40",
+                                          "streaming:budget=40,positions=original",
+                                          "streaming:budget=40,mechanism=shift",
+                                          "h2o:budget=40",
+                                          "h2o:budget=40,positions=cache",
+                                          "tova:budget=40,mechanism=gather",
+                                          "snapkv:budget=48",
+                                          "knorm:budget=40,split=pyramid"};
+
+// Pairs of neighbours are rotated ("tiny", RoPE by pairs) and halves; both in heads of 32 dimensions, for q8_0.
+std::shared_ptr<const Model> device_model(const std::string& architecture, const ModelOptions& options) {
+  SyntheticShape shape = parse_synthetic(architecture == "llama" ? "tiny" : "tiny-qwen2");
+  shape.vocabulary = kVocabulary;
+  shape.head_dim = 32;
+  return Model::from(make_synthetic(shape), options);
+}
+
+std::shared_ptr<Decoder> on_device(const std::string& architecture = "llama") {
+  return std::make_shared<Decoder>(device_model(architecture, {.device = "cpu", .portable = true}), 1);
+}
+
+SessionOptions device_options(const std::string& method, CacheTypes type = CacheType::kF32) {
+  SessionOptions options;
+  options.method = parse_method(method);
+  options.cache_type = type;
+  options.page_size = 16;
+  return options;
+}
+
+std::vector<TokenId> some_text(int tokens) {
+  std::mt19937 random(5);
+  std::vector<TokenId> text;
+  for (int i = 0; i < tokens; ++i) text.push_back(static_cast<TokenId>(random() % kVocabulary));
+  return text;
+}
+
+std::vector<float> decoded(Session& session, std::span<const TokenId> tokens) {
+  std::vector<float> all;
+  for (const TokenId token : tokens) {
+    const auto logits = session.decode(token);
+    all.insert(all.end(), logits.begin(), logits.end());
+  }
+  return all;
+}
+
+class DeviceSession : public ::testing::Test {
+ protected:
+  std::string path_ =
+      (std::filesystem::temp_directory_path() / ("palimpsest-device-" + std::to_string(::getpid()))).string();
+  ~DeviceSession() override { std::filesystem::remove(path_); }
+
+  // Saves after 90 tokens, loads with `after`, and reads 20 more.
+  std::vector<float> moved(const std::shared_ptr<Decoder>& before, const std::shared_ptr<Decoder>& after,
+                           const SessionOptions& options) {
+    const auto text = some_text(110);
+    Session first(before, options), second(after, options);
+    first.prefill(std::span(text).first(70));
+    decoded(first, std::span(text).subspan(70, 20));
+    save_snapshot(path_, first, nullptr, {.tokens = {text.begin(), text.begin() + 90}});
+    load_snapshot(path_, second, nullptr);
+    return decoded(second, std::span(text).subspan(90));
+  }
+  std::vector<float> stayed(const std::shared_ptr<Decoder>& decoder, const SessionOptions& options) {
+    const auto text = some_text(110);
+    Session session(decoder, options);
+    session.prefill(std::span(text).first(70));
+    decoded(session, std::span(text).subspan(70, 20));
+    return decoded(session, std::span(text).subspan(90));
+  }
+};
+
+TEST_F(DeviceSession, SavedAndLoadedToTheLastBit) {
+  const auto decoder = on_device();
+  for (const char* method : kDeviceMethods)
+    for (const CacheType type : {CacheType::kF32, CacheType::kF16, CacheType::kQ8_0}) {
+      SCOPED_TRACE(fmt::format("{} {}", method, name_of(type)));
+      const SessionOptions options = device_options(method, type);
+      EXPECT_EQ(moved(decoder, decoder, options), stayed(decoder, options));
+    }
+}
+
+// A session that was saved on the CPU's fast path goes on on a device, and the other way round.
+TEST_F(DeviceSession, GoesOnOnAnotherDevice) {
+  for (const char* architecture : {"llama", "qwen2"}) {
+    const auto device = on_device(architecture);
+    const auto host = std::make_shared<Decoder>(device_model(architecture, {}), 1);
+    for (const char* method : kDeviceMethods) {
+      SCOPED_TRACE(fmt::format("{} {}", architecture, method));
+      // Equal tokens have keys of equal norms in the first layer: rounding chooses one.
+      if (std::string(method).starts_with("knorm")) continue;
+      const SessionOptions options = device_options(method);
+      const std::vector<float> truth = stayed(host, options);
+      EXPECT_LE(max_relative_error(moved(host, device, options), truth, kVocabulary), 2e-5);
+      EXPECT_LE(max_relative_error(moved(device, host, options), truth, kVocabulary), 2e-5);
+    }
+  }
+}
+
+// q8_0 keys of a model that pairs neighbours are in another order there.
+TEST_F(DeviceSession, KeysOfBlocksStayWhereTheyAre) {
+  const SessionOptions options = device_options("streaming:budget=40", CacheType::kQ8_0);
+  const std::shared_ptr<Decoder> device = on_device(), host = std::make_shared<Decoder>(device_model("llama", {}), 1);
+  for (const auto& [from, to] : {std::pair{device, host}, std::pair{host, device}})
+    EXPECT_NE(error_of([&] { moved(from, to, options); }).find("in the order of another device"), std::string::npos);
+}
+
+TEST_F(DeviceSession, SavedAndLoadedOverRpc) {
+  if (!has_rpc()) GTEST_SKIP() << "needs ggml's RPC backend (Debian: libggml0-backend-rpc)";
+  const auto remote =
+      std::make_shared<Decoder>(device_model("llama", {.rpc = two_rpc_servers(), .tensor_split = {1, 1}}), 1);
+  const auto host = std::make_shared<Decoder>(device_model("llama", {}), 1);
+  for (const char* method : {"streaming:budget=40", "h2o:budget=40"}) {
+    SCOPED_TRACE(method);
+    const SessionOptions options = device_options(method);
+    EXPECT_EQ(moved(remote, remote, options), stayed(remote, options));
+    EXPECT_LE(max_relative_error(moved(remote, host, options), stayed(host, options), kVocabulary), 2e-5);
+  }
+}
+
+TEST_F(DeviceSession, ForksGoOnApart) {
+  const auto decoder = on_device();
+  const auto text = some_text(110), other = some_text(130);
+  for (const char* method : kDeviceMethods) {
+    SCOPED_TRACE(method);
+    const SessionOptions options = device_options(method);
+    Session session(decoder, options);
+    session.prefill(std::span(text).first(70));
+    decoded(session, std::span(text).subspan(70, 20));
+    const auto fork = session.fork();
+    decoded(*fork, std::span(other).subspan(110));  // must not change the first
+    EXPECT_EQ(decoded(session, std::span(text).subspan(90)), stayed(decoder, options));
+  }
+}
+
+// An edit in the middle rotates the keys behind it.
+TEST_F(DeviceSession, EditsInTheMiddle) {
+  const auto text = some_text(110);
+  for (const char* architecture : {"llama", "qwen2"}) {
+    const auto device = on_device(architecture);
+    const auto host = std::make_shared<Decoder>(device_model(architecture, {}), 1);
+    for (const char* method : {"full", "streaming:budget=60,positions=original", "h2o:budget=60,positions=cache"}) {
+      SCOPED_TRACE(fmt::format("{} {}", architecture, method));
+      std::vector<float> logits[2];
+      for (const auto& decoder : {device, host}) {
+        Session session(decoder, device_options(method));
+        session.prefill(std::span(text).first(55));
+        session.edit(20, 24, std::span(text).subspan(90, 7));
+        session.drop(30, 32);
+        logits[decoder == host] = decoded(session, std::span(text).subspan(60, 20));
+      }
+      EXPECT_LE(max_relative_error(logits[0], logits[1], kVocabulary), 2e-5);
+    }
+  }
+}
+
+struct DeviceAnswers {
+  explicit DeviceAnswers(const SchedulerOptions& options, std::shared_ptr<Decoder> decoder = on_device())
+      : scheduler(std::move(decoder), nullptr, options) {}
+  Scheduler scheduler;
+  std::vector<std::shared_ptr<Answer>> answers;
+  void submit(const Request& request) {
+    answers.push_back(std::make_shared<Answer>());
+    scheduler.submit(request, answers.back());
+  }
+  void run() {
+    while (scheduler.step()) {
+    }
+    for (const auto& answer : answers) EXPECT_EQ(answer->how, Finish::kLength) << answer->usage.error;
+  }
+};
+
+Request device_request(const std::string& method, int prompt, int first = 0) {
+  Request request;
+  const auto text = some_text(first + prompt);
+  request.prompt = std::vector<TokenId>(text.begin() + first, text.end());
+  request.method = parse_method(method);
+  request.max_tokens = 12;
+  request.sampler.temperature = 0;
+  return request;
+}
+
+SchedulerOptions device_scheduler_options() {
+  SchedulerOptions options = small_options();
+  options.pool_bytes = std::size_t{16} << 20;
+  return options;
+}
+
+// Requests of different methods and lengths in one step answer as each alone.
+TEST(DeviceScheduler, AnswersAsEachAlone) {
+  std::vector<Request> requests;
+  int n = 0;
+  for (const char* method : kDeviceMethods) requests.push_back(device_request(method, 30 + 7 * n, n)), ++n;
+  DeviceAnswers together(device_scheduler_options());
+  for (const Request& request : requests) together.submit(request);
+  together.run();
+  EXPECT_GT(together.scheduler.load().running_peak, 4);
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    DeviceAnswers alone(device_scheduler_options());
+    alone.submit(requests[i]);
+    alone.run();
+    EXPECT_EQ(together.answers[i]->tokens, alone.answers[0]->tokens) << spell_short(requests[i].method);
+    EXPECT_EQ(alone.scheduler.load().used_bytes, 0U);
+  }
+}
+
+TEST(DeviceScheduler, AnswersOverRpc) {
+  if (!has_rpc()) GTEST_SKIP() << "needs ggml's RPC backend (Debian: libggml0-backend-rpc)";
+  const auto remote =
+      std::make_shared<Decoder>(device_model("llama", {.rpc = two_rpc_servers(), .tensor_split = {1, 1}}), 1);
+  DeviceAnswers there(device_scheduler_options(), remote), here(device_scheduler_options());
+  for (const char* method : {"full", "streaming:budget=40", "h2o:budget=40", "snapkv:budget=48"})
+    for (DeviceAnswers* answers : {&there, &here}) answers->submit(device_request(method, 60));
+  there.run();
+  here.run();
+  for (std::size_t i = 0; i < here.answers.size(); ++i) EXPECT_EQ(there.answers[i]->tokens, here.answers[i]->tokens);
+}
+
+// A kept prefix is copied, and gives the answer of a request that reads it itself.
+TEST(DeviceScheduler, ContinuesFromAKeptPrefix) {
+  for (const char* method : {"full", "streaming:budget=40", "h2o:budget=40", "snapkv:budget=48"}) {
+    SCOPED_TRACE(method);
+    SchedulerOptions options = device_scheduler_options();
+    DeviceAnswers anew(options);
+    anew.submit(device_request(method, 90));
+    anew.run();
+    options.prefix_bytes = options.pool_bytes / 2;
+    DeviceAnswers kept(options);
+    for (int i = 0; i < 2; ++i) {
+      kept.submit(device_request(method, 90));
+      kept.run();
+    }
+    EXPECT_EQ(kept.answers[0]->tokens, anew.answers[0]->tokens);
+    EXPECT_EQ(kept.answers[1]->tokens, anew.answers[0]->tokens);
+    EXPECT_GT(kept.answers[1]->usage.cached, 0);
+    EXPECT_GT(kept.scheduler.load().prefix_bytes, 0U);
+  }
+}
+
+// What a request reserves holds its storage.
+TEST(DeviceScheduler, PlansTheBytesOfItsStorage) {
+  for (const char* method : kDeviceMethods)
+    for (const CacheType type : {CacheType::kF32, CacheType::kQ8_0}) {
+      SCOPED_TRACE(fmt::format("{} {}", method, name_of(type)));
+      Session session(on_device(), device_options(method, type));
+      const auto text = some_text(300);
+      session.prefill(text);
+      const std::size_t bytes = session.sequence().plan().bytes(300, 300).pages;
+      EXPECT_LE(session.cache().bytes_in_use(), bytes + 2 * 4096);  // a device rounds up each tensor
+      EXPECT_GE(2 * session.cache().bytes_in_use(), bytes);
+    }
+}
+
+// The session of a request is saved and goes on in another one.
+TEST(DeviceScheduler, SavesAndResumes) {
+  const std::string path =
+      (std::filesystem::temp_directory_path() / ("palimpsest-device-" + std::to_string(::getpid()))).string();
+  for (const char* method : {"streaming:budget=40", "h2o:budget=40"}) {
+    SCOPED_TRACE(method);
+    Request request = device_request(method, 60);
+    request.max_tokens = 24;
+    DeviceAnswers whole(device_scheduler_options());
+    whole.submit(request);
+    whole.run();
+    request.max_tokens = 10;
+    request.keep = true;
+    DeviceAnswers parts(device_scheduler_options());
+    parts.submit(request);
+    parts.run();
+    const std::vector<std::byte> saved = parts.answers[0]->snapshot;
+    palimpsest::write_snapshot(path, [&](ByteWriter& out) { out.bytes(saved); });
+    Request rest;
+    rest.method = request.method;
+    rest.max_tokens = 14;
+    rest.sampler.temperature = 0;
+    rest.resume = std::make_shared<const Snapshot>(path, parts.scheduler.decoder().model());
+    parts.submit(rest);
+    parts.run();
+    std::vector<TokenId> tokens = parts.answers[0]->tokens;
+    tokens.insert(tokens.end(), parts.answers[1]->tokens.begin(), parts.answers[1]->tokens.end());
+    EXPECT_EQ(tokens, whole.answers[0]->tokens);
+  }
+  std::filesystem::remove(path);
+}
+
+}  // namespace
+}  // namespace palimpsest::testing
