@@ -108,8 +108,9 @@ bool PortablePath::is_rounded(int layer, ggml_type stored) const {
 }
 
 // stored [n, m, heads] x rows [n, count, heads] -> [m, count, heads], sums in f32. Before a product of many rows,
-// stored elements are widened where rows would be rounded. A few rows are rounded to f16 (widening would move six times
-// the bytes), but not to bf16: they are split into what they are rounded to and the rest, two rows of one product.
+// stored elements are widened where rows would be rounded, and always those of blocks, for which all devices round rows
+// to 8 bits. A few rows are rounded to f16 (widening would move six times the bytes), but not to bf16: they are split
+// into what they are rounded to and the rest, two rows of one product.
 ggml_tensor* PortablePath::product(ggml_context* c, int layer, ggml_tensor* stored, ggml_tensor* rows) const {
   constexpr std::int64_t kFew = 32;
   const std::int64_t count = rows->ne[1];
@@ -117,7 +118,7 @@ ggml_tensor* PortablePath::product(ggml_context* c, int layer, ggml_tensor* stor
   if (split) {
     ggml_tensor* high = ggml_cast(c, ggml_cast(c, rows, stored->type), GGML_TYPE_F32);
     rows = ggml_concat(c, high, ggml_sub(c, rows, high), 1);
-  } else if (is_rounded(layer, stored->type) && count > kFew) {
+  } else if (ggml_is_quantized(stored->type) || (is_rounded(layer, stored->type) && count > kFew)) {
     stored = ggml_cast(c, stored, GGML_TYPE_F32);
   }
   ggml_tensor* product = ggml_mul_mat(c, stored, rows);
