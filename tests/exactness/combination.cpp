@@ -205,6 +205,9 @@ bool Combination::exists() const {
     return false;
   const auto of_devices = [](CacheType each) { return kv_format(each).elementwise() || each == CacheType::kQ8_0; };
   if ((!of_devices(type.key) || !of_devices(type.value)) && stock_operators()) return false;
+  // ggml chooses codes of q8_0 with an unrounded scale: a key may be a code apart from the naive model's, and scores of
+  // this model grow to 240.
+  if (!kv_format(type.key).elementwise() && stock_operators() && scored()) return false;
   // Victims are spared evenly by age: if two near-equal scores swap, other victims are spared. Keys that are rounded at
   // each move give scores that cannot be compared.
   const bool rounded = type != CacheType::kF32 || path == Path::kVulkan;
