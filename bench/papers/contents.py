@@ -41,7 +41,7 @@ CONTENTS = {
         ("Figure 18", "the update before paged attention", None, DRAWING),
         ("Figure 19", "perplexity of Llama 2 7B, equal with and without", "parity", "with the default model; " + WEIGHTS),
         ("Table 1", "H2O by cache size, MI210", "table1", "on this CPU"),
-        ("Table 2", "H2O for GPT-J and NeoX, MI210", "table2", "on this CPU"),
+        ("Table 2", "H2O for GPT-J and NeoX, MI210", None, "not run yet on this CPU: `bench/papers/run.py table2`"),
         ("Table 3", "attention and update of methods, MI210", "table3", "on this CPU"),
         ("Table 4", "without rotary positions, MI210", "table4", "on this CPU"),
         ("Table 5", "cache update alone", "table5", "CPU rows"),
@@ -53,7 +53,7 @@ CONTENTS = {
         ("Table A1", "WikiText-103", "lazyA1", "as table 1"),
         ("Table A2", "time of forward pass and update by R", "lazyA2", "without sigma: before slack was the paper's"),
         ("Table A3", "ablation", "lazyA3", "before slack was the paper's"),
-        ("Table A4", "routes that did not help", "lazyA4", "those that are no routes of PyTorch: drafts, quantised weights and caches"),
+        ("Table A4", "routes that did not help", None, "not run yet: `bench/papers/run.py lazyA4` (drafts, quantised weights and caches; the others are routes of PyTorch)"),
     ]),
     "paged-eviction": ("002_dbd0803ff33f501c.txt", [
         ("Figure 1", "the technique", None, DRAWING),

@@ -61,7 +61,7 @@ def test_edit(model):
 
 def test_layer_by_layer(model):
     tokens = model.tokenize(STORY)
-    rows = [model.session("snapkv", budget=32, layerwise=layerwise).prefill(tokens) for layerwise in (False, True)]
+    rows = [model.session("snapkv", budget=48, layerwise=layerwise).prefill(tokens) for layerwise in (False, True)]
     np.testing.assert_array_equal(*rows)
     with pytest.raises(palimpsest.Error, match="layerwise"):
         model.session("h2o", layerwise=True)
