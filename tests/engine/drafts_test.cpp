@@ -169,16 +169,17 @@ TEST(Drafts, AreAsIfReadOneByOne) {
     };
     if (row.preset.policy != "none") {
       add("budget=" + std::to_string(one_of({40, 48, 64})));
-      const std::string every = one_of({"", "1", "3", "8", "16"});
-      if (!every.empty()) add("every=" + every);
-      if (const std::string max_drop = one_of({"", "", "2", "5"}); !max_drop.empty()) add("max-drop=" + max_drop);
-      if (random() % 3 == 0) add("evict=after");
-      if (random() % 5 == 0) add("slack=3,overlap=2");
       const std::string mechanism =
           one_of({"", "", "in-place", "append", "shift", "gather", "merge", "match", "block"});
       if (!mechanism.empty()) add("mechanism=" + mechanism);
-      if (mechanism == "match") add("every=16");
-      if (random() % 3 == 0) add("positions=cache");
+      const bool fits = mechanism == "match";
+      const std::string every = fits ? "16" : one_of({"", "1", "3", "8", "16"});
+      if (!every.empty()) add("every=" + every);
+      const std::string max_drop = fits ? "" : one_of({"", "", "2", "5"});
+      if (!max_drop.empty()) add("max-drop=" + max_drop);
+      if (random() % 3 == 0) add("evict=after");
+      if (random() % 5 == 0) add("slack=3,overlap=2");
+      if (!fits && random() % 3 == 0) add("positions=cache");
       const std::string schedule = one_of({"", "", "step", "prompt", "prompt+step"});
       if (!schedule.empty()) add("schedule=" + schedule);
       if (const std::string pin = one_of({"", "", "0-5", "2-3+12-15"}); !pin.empty()) add("pin=" + pin);
