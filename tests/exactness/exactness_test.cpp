@@ -120,7 +120,7 @@ void check(Laboratory& laboratory, const std::vector<Combination>& some) {
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     for (int i = 0; i < c.sequences; ++i) {
       const Outcome& outcome = outcomes[static_cast<std::size_t>(i)];
-      const TopDifference tops = compare_tops(outcome, laboratory.baseline(c, i), c);
+      const TopDifference tops = compare_tops(outcome, laboratory.baseline(c, i), c, laboratory.table_steps());
       EXPECT_EQ(outcome.verdict.kept_wrong, 0) << outcome.verdict.first_wrong;
       EXPECT_LE(outcome.verdict.worst, attention_bound(c)) << outcome.verdict.where;
       EXPECT_EQ(tops.wrong, 0) << "sequence " << i << ", first at token " << tops.first;

@@ -297,7 +297,7 @@ bool may_part(const Outcome& ours, const Outcome& base, const Combination& how) 
                           ours.verdict.first_tie >= 0 || base.verdict.first_tie >= 0);
 }
 
-TopDifference compare_tops(const Outcome& ours, const Outcome& base, const Combination& how) {
+TopDifference compare_tops(const Outcome& ours, const Outcome& base, const Combination& how, bool table_steps) {
   const bool vulkan = how.path == Path::kVulkan;
   const auto rounding_of = [&](CacheType type) {
     if (type == CacheType::kQ4_0 || type == CacheType::kQ4) return 0.3;  // a query is rounded to 8 bits
@@ -305,7 +305,7 @@ TopDifference compare_tops(const Outcome& ours, const Outcome& base, const Combi
     return type == CacheType::kF16 || vulkan ? 1e-2 : 1e-5;
   };
   const auto rounding = static_cast<float>(of_both(how.type, rounding_of));
-  const float bound = how.rerotated() ? 10 * rounding : rounding;
+  const float bound = std::max(how.rerotated() ? 10 * rounding : rounding, table_steps ? 2e-3F : 0);
   TopDifference difference;
   const std::size_t all = std::min(ours.top.size(), base.top.size());
   // The chunks of a masked window may differ, so its kept sets may differ too.

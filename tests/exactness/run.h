@@ -60,6 +60,8 @@ class Laboratory {
 
   const std::string& split() const { return split_.path(); }  // a file of budgets by layer and head
   PositionKind positions() { return model(Path::kFast)->hyper().positions(); }
+  // ggml reads GELU from a table of f16: a difference of 1e-7 becomes a step.
+  bool table_steps() { return model(Path::kFast)->family().activation == Activation::kGelu; }
   int tokens() const { return static_cast<int>(texts_.front().size()); }
 
  private:
@@ -86,7 +88,7 @@ struct TopDifference {
   int first = -1;
   long long parted = 0;  // 1: the runs keep different tokens from some step on
 };
-TopDifference compare_tops(const Outcome& ours, const Outcome& base, const Combination& how);
+TopDifference compare_tops(const Outcome& ours, const Outcome& base, const Combination& how, bool table_steps = false);
 // Whether the runs may keep different tokens: scores are rounded differently. In f32, only equal scores changed order.
 bool may_part(const Outcome& ours, const Outcome& base, const Combination& how);
 
