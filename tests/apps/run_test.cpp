@@ -6,6 +6,7 @@
 
 #include "tests/apps/command.h"
 #include "tests/support/in_type.h"
+#include "tests/support/own_file.h"
 #include "tests/support/shared_dir.h"
 
 namespace palimpsest::testing {

@@ -117,7 +117,7 @@ TEST_F(FormsTest, ResponsesCallFunctionsAndReadTheirResults) {
 
 TEST_F(FormsTest, ResponsesHaveStructuredTextAndRefusals) {
   const Json body = {{"input", "x"},
-                     {"max_output_tokens", 100},
+                     {"max_output_tokens", 1000},
                      {"text", {{"format", {{"type", "json_schema"}, {"name", "w"}, {"schema", weather()}}}}}};
   const Json answer = running_.answer(kResponses, body);
   EXPECT_TRUE(Json::parse(answer["output"][0]["content"][0]["text"].get<std::string>()).contains("city"));
