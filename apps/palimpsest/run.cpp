@@ -173,12 +173,15 @@ int run(const RunFlags& flags) {
       fail("--pin-prompt with --restore: tokens are pinned before they are read; use it where the text begins");
     cache.pins = {{0, std::ssize(prompt)}};
   }
+  // A prompt that is stopped between two layers cannot be saved.
+  if (!cache.layerwise && cache.on_host && flags.restore.empty() && flags.save.empty()) {
+    SessionOptions whole = session_options(cache, kDefaultMethod);
+    whole.draft_max = draft_max;
+    cache.layerwise = layerwise_saves(loaded.model->hyper(), whole, std::ssize(prompt), max);
+  }
   SessionOptions options = session_options(cache, kDefaultMethod, loaded.model->hyper(), loaded.vocabulary.get(), max);
   options.draft_max = draft_max;
   const auto decoder = std::make_shared<Decoder>(loaded.model, threads);
-  // A prompt that is stopped between two layers cannot be saved.
-  if (!flags.cache.layerwise && flags.restore.empty() && flags.save.empty())
-    options.layerwise = layerwise_saves(*decoder, options, std::ssize(prompt), max);
   Session session(decoder, options);
   if (flags.show_memory) session.record_memory();
   Sampler sampler(sampling, loaded.vocabulary.get(), loaded.vocabulary->size());

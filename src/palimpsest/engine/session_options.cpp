@@ -63,16 +63,16 @@ CacheTypes fitting_cache_type(const Hyperparameters& hyper, SessionOptions optio
   return fitting;
 }
 
-bool layerwise_saves(const Decoder& decoder, SessionOptions options, long long prompt, long long tokens) {
+bool layerwise_saves(const Hyperparameters& hyper, SessionOptions options, long long prompt, long long tokens) {
   const auto bytes = [&](bool layerwise) {
     options.layerwise = layerwise;
-    return MethodPlan(options.method, plan_target(decoder, options)).bytes(prompt, tokens).total();
+    return MethodPlan(options.method, plan_target(hyper, options)).bytes(prompt, tokens).total();
   };
   const Schedule schedule = options.method.schedule;
   if (!options.method.evicts() || (schedule != Schedule::kPrompt && schedule != Schedule::kPromptStep)) return false;
   try {
     return bytes(true) < bytes(false);
-  } catch (const Error&) {  // not legal: the model, the device or the policy
+  } catch (const Error&) {  // not legal: the model or the policy
     return false;
   }
 }

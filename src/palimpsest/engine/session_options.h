@@ -35,7 +35,8 @@ PlanTarget plan_target(const Hyperparameters& hyper, const SessionOptions& optio
 CacheTypes fitting_cache_type(const Hyperparameters& hyper, SessionOptions options);
 
 // Whether a prompt of so many of `tokens` can be read layer by layer with these options, and then takes less memory.
-bool layerwise_saves(const Decoder& decoder, SessionOptions options, long long prompt, long long tokens);
+// For the CPU path.
+bool layerwise_saves(const Hyperparameters& hyper, SessionOptions options, long long prompt, long long tokens);
 
 // For policies that were trained on a model.
 PolicyModel policy_model(const Model& model, const Method& method);
