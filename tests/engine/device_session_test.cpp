@@ -127,7 +127,7 @@ TEST_F(DeviceSession, KeysOfBlocksStayWhereTheyAre) {
 }
 
 TEST_F(DeviceSession, SavedAndLoadedOverRpc) {
-  if (!has_rpc()) GTEST_SKIP() << "needs ggml's RPC backend (Debian: libggml0-backend-rpc)";
+  if (const std::string why = why_no_rpc(); !why.empty()) GTEST_SKIP() << why;
   const auto remote =
       std::make_shared<Decoder>(device_model("llama", {.rpc = two_rpc_servers(), .tensor_split = {1, 1}}), 1);
   const auto host = std::make_shared<Decoder>(device_model("llama", {}), 1);
@@ -226,7 +226,7 @@ TEST(DeviceScheduler, AnswersAsEachAlone) {
 }
 
 TEST(DeviceScheduler, AnswersOverRpc) {
-  if (!has_rpc()) GTEST_SKIP() << "needs ggml's RPC backend (Debian: libggml0-backend-rpc)";
+  if (const std::string why = why_no_rpc(); !why.empty()) GTEST_SKIP() << why;
   const auto remote =
       std::make_shared<Decoder>(device_model("llama", {.rpc = two_rpc_servers(), .tensor_split = {1, 1}}), 1);
   DeviceAnswers there(device_scheduler_options(), remote), here(device_scheduler_options());

@@ -272,7 +272,7 @@ TEST(Exactness, SomeCombinationsOnVulkan) {
 
 // Each policy that runs on other devices, over two servers.
 TEST(Exactness, SomeCombinationsOverRpc) {
-  if (!has_rpc()) GTEST_SKIP() << "needs ggml's RPC backend (Debian: libggml0-backend-rpc)";
+  if (const std::string why = why_no_rpc(); !why.empty()) GTEST_SKIP() << why;
   Laboratory laboratory(model_path(), kShort);
   for (const std::string& policy : device_policies()) {
     const auto of_policy = [&](const Combination& c) { return c.policy == policy; };

@@ -40,7 +40,7 @@ namespace {
 class RpcTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (!has_rpc()) GTEST_SKIP() << "needs ggml's RPC backend (Debian: libggml0-backend-rpc)";
+    if (const std::string why = why_no_rpc(); !why.empty()) GTEST_SKIP() << why;
   }
 };
 

@@ -62,12 +62,14 @@ bool accepts(int port) {
 
 }  // namespace
 
-bool has_rpc() {
+std::string why_no_rpc() {
 #ifdef __SANITIZE_THREAD__
-  return false;  // ggml's RPC threads are not instrumented
-#endif
+  return "ThreadSanitizer does not see the threads of ggml's RPC backend";
+#else
   list_devices();
-  return ggml_backend_reg_by_name("RPC") != nullptr && !g_serves;
+  if (ggml_backend_reg_by_name("RPC") != nullptr && !g_serves) return "";
+  return "needs ggml's RPC backend (Debian: libggml0-backend-rpc)";
+#endif
 }
 
 int free_local_port() {

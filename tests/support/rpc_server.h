@@ -7,8 +7,8 @@
 
 namespace palimpsest::testing {
 
-bool has_rpc();         // ggml's RPC backend is installed
-int free_local_port();  // that nobody listens at now
+std::string why_no_rpc();  // why tests cannot use RPC servers; empty: they can
+int free_local_port();     // that nobody listens at now
 
 class RpcServer {
  public:
