@@ -38,14 +38,14 @@ std::vector<PositionRange> Dialogue::system_prompt() const {
 // Method auto pins a system prompt that is short.
 bool Dialogue::pins_itself(const CacheFlags& cache, const std::vector<PositionRange>& system) const {
   if (system.empty()) return false;
-  SessionOptions options = session_options(cache, kDefaultMethod);  // cache.on_host is set
+  SessionOptions options = session_options(cache, kDefaultMethod);
   choose_cache_type(cache, loaded_.model->hyper(), options);
   const MethodPlan plan = plan_of(options, loaded_.model->hyper());
   return pins_system_prompt(plan.method(), static_cast<std::size_t>(system.front().last));
 }
 
 SessionOptions Dialogue::options_of(CacheFlags cache) const {
-  cache.on_host = on_cpu(flags_.model) && !flags_.model.options.portable;
+  cache.on_host = on_host(flags_.model);
   const std::vector<PositionRange> system = system_prompt();
   if (cache.pin_prompt || pins_itself(cache, system)) cache.pins = system;
   SessionOptions options = session_options(cache, kDefaultMethod, loaded_.model->hyper(), loaded_.vocabulary.get(), 0);

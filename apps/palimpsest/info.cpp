@@ -114,7 +114,7 @@ Json describe(const InfoFlags& flags) {
   if (flags.tokens && (*flags.tokens < 1 || *flags.tokens > kMaxTokens))
     fail("--tokens {}: give 1 to {}", *flags.tokens, kMaxTokens);
   SessionOptions options = session_options(flags.cache, kInfoMethod);
-  if (flags.terms && (flags.model.options.portable || !on_cpu(flags.model)))
+  if (flags.terms && (!on_host(flags.model)))
     fail("--cache applies to the CPU's fast path: leave out --portable, --device and --rpc");
   ModelFlags model_flags = flags.model;
   model_flags.options.repack = false;  // nothing is computed here

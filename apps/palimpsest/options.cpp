@@ -140,8 +140,9 @@ std::optional<std::string> known_model(const ModelFlags& flags) {
   return std::nullopt;
 }
 
-bool on_cpu(const ModelFlags& flags) {
-  return flags.options.rpc.empty() && (flags.options.device.empty() || flags.options.device == "cpu");
+bool on_host(const ModelFlags& flags) {
+  return !flags.options.portable && flags.options.rpc.empty() &&
+         (flags.options.device.empty() || flags.options.device == "cpu");
 }
 
 std::string model_path(const ModelFlags& flags) {

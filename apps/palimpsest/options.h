@@ -27,8 +27,8 @@ void add_model_flags(CLI::App& command, ModelFlags& flags);
 // For commands that need a vocabulary: --synthetic is hidden in --help and refused with an explanation.
 void add_text_model_flags(CLI::App& command, ModelFlags& flags);
 std::optional<std::string> known_model(const ModelFlags& flags);  // none: not given, and there is no default model
-bool on_cpu(const ModelFlags& flags);
-std::string model_path(const ModelFlags& flags);  // throws Error that says how to get a model
+bool on_host(const ModelFlags& flags);                            // on the CPU's fast path
+std::string model_path(const ModelFlags& flags);                  // throws Error that says how to get a model
 std::shared_ptr<Model> load_model(const ModelFlags& flags);
 
 constexpr long long kMaxTokens = 1LL << 40;            // limit of token counts in flags

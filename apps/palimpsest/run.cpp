@@ -167,7 +167,7 @@ int run(const RunFlags& flags) {
                             : static_cast<long long>(prompt.size()) + flags.generate.max_tokens;
   const int threads = threads_of(flags.threads, loaded.model->hyper());
   CacheFlags cache = flags.cache;
-  cache.on_host = on_cpu(flags.model) && !flags.model.options.portable;
+  cache.on_host = on_host(flags.model);
   if (cache.pin_prompt) {
     if (!flags.restore.empty())
       fail("--pin-prompt with --restore: tokens are pinned before they are read; use it where the text begins");

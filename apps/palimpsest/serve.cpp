@@ -98,7 +98,7 @@ int serve(ServeFlags flags) {
   const TextModel loaded = load_text_model(flags.model);
   const Hyperparameters& hyper = loaded.model->hyper();
   CacheFlags cache = flags.cache;
-  cache.on_host = on_cpu(flags.model) && !flags.model.options.portable;
+  cache.on_host = on_host(flags.model);
   SessionOptions session = session_options(cache, kDefaultMethod);
   SchedulerOptions scheduler = scheduler_options(flags.scheduler, session);
   session.auto_memory = scheduler.auto_memory();
