@@ -30,10 +30,10 @@ struct MatchedTokens {
     position.clear();
     for (int slot = 0; slot < table.slots(); ++slot)
       if (positions[at(slot)] != kNoPosition) slots.push_back(slot);
-    thread_local std::vector<char> leaves;
-    leaves.assign(at(table.slots()), 0);
-    for (const int slot : victims) leaves[at(slot)] = 1;
-    std::ranges::stable_partition(slots, [&](int slot) { return leaves[at(slot)] == 0; });
+    thread_local std::vector<char> evicted;
+    evicted.assign(at(table.slots()), 0);
+    for (const int slot : victims) evicted[at(slot)] = 1;
+    std::ranges::stable_partition(slots, [&](int slot) { return evicted[at(slot)] == 0; });
     kept = static_cast<int>(slots.size() - victims.size());
     for (const int slot : slots) position.push_back(positions[at(slot)]);
     all.resize(at(table.slots()) * at(std::max(view.head_dim, view.value_dim)));

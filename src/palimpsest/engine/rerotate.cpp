@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "palimpsest/attention/rotate_keys.h"
+#include "palimpsest/engine/query_statistics.h"
 
 namespace palimpsest {
 namespace {
@@ -52,16 +53,8 @@ struct StoredHead {
     storage.read_head(head, slots, keys, values);
   }
   void rotate(const RopeFrequencies& f, int first, int last, const std::vector<float>& row) {
-    const int pairs = f.pairs();
     for (int slot = first; slot < last; ++slot)
-      for (int p = 0; p < pairs; ++p) {
-        float* const key = keys.data() + static_cast<std::size_t>(slot) * width;
-        float &x = key[f.kind() == RopeKind::kPairs ? 2 * p : p],
-              &y = key[f.kind() == RopeKind::kPairs ? 2 * p + 1 : p + pairs];
-        const float cos = row[static_cast<std::size_t>(p)], sin = row[static_cast<std::size_t>(pairs + p)], a = x;
-        x = a * cos - y * sin;
-        y = a * sin + y * cos;
-      }
+      rotate_row(keys.data() + static_cast<std::size_t>(slot) * width, 1, f.kind(), row);
   }
   void write() { storage.write_head(head, slots, keys, values); }
 };
