@@ -1,6 +1,6 @@
 # palimpsest_unity(TARGET [FILES_PER_UNIT]): compiles the target's files together, a few files of one folder in each
 # unit, so that headers are parsed and templates instantiated once per unit: a build from nothing takes about half the
-# time, a build after one change takes longer. Presets release and asan use it. Presets dev and tsan compile each file by
+# time, a build after one change takes longer. Presets release, asan and tsan use it. Preset dev compiles each file by
 # itself, which also checks that it includes what it uses.
 # Names in anonymous namespaces must therefore be unique in a folder.
 option(PALIMPSEST_UNITY "compile several files of a folder together" OFF)

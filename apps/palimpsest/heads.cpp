@@ -1,15 +1,19 @@
-// palimpsest heads: finds the heads that attend to distant tokens of a text; prints a list of the others for
-// split=FILE.
+// palimpsest heads: measures heads on a text and prints a file for split=FILE: the streaming heads, or each head's
+// share of the budget.
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <span>
+#include <vector>
 
 #include "palimpsest/commands.h"
 #include "palimpsest/core/error.h"
 #include "palimpsest/eval/far_attention.h"
+#include "palimpsest/eval/head_profile.h"
 #include "palimpsest/interrupt.h"
 #include "palimpsest/options.h"
 #include "palimpsest/progress.h"
@@ -22,53 +26,42 @@ namespace {
 constexpr const char* kHeadsFooter =
     R"(Processes a text with a full cache and prints the heads with the lowest attention to tokens other than sinks
 and recent ones (DuoAttention's streaming heads), as a file for split=FILE. --method duo uses the file
-model.duo in the folder of model.gguf.
+model.duo in the folder of model.gguf. With --profile: each head's share of the budget, by the attention that
+the second half of the text gives to the tokens of the first.
 
 Examples:
   palimpsest heads -f book.txt -m model.gguf > model.duo
   palimpsest run -m model.gguf --method duo --budget 512
-  palimpsest run -m model.gguf --method duo:split=heads.txt)";
+  palimpsest run -m model.gguf --method duo:split=heads.txt
+  palimpsest heads -f book.txt -m model.gguf --profile > shares.txt
+  palimpsest run -m model.gguf --method snapkv:split=shares.txt)";
 
 struct HeadsFlags {
   ModelFlags model;
   std::optional<long long> threads;
   std::string file;
   long long tokens = 2048, sinks = 64, recent = 256;
-  double part = 0.5;
-  bool json = false;
+  double part = 0.5, keep = 0.125;
+  bool profile = false, json = false;
 };
 
-int run_heads(const HeadsFlags& flags) {
-  constexpr long long kMax = 1 << 20;
-  if (flags.sinks < 0 || flags.recent < 1 || flags.sinks > kMax || flags.recent > kMax || flags.tokens > kMax)
-    fail("--sinks {} --recent {} --tokens {}: give numbers of tokens up to {}, --recent at least 1", flags.sinks,
-         flags.recent, flags.tokens, kMax);
-  if (!(flags.part > 0 && flags.part < 1)) fail("--part {}: give a fraction between 0 and 1", flags.part);
-  const TextModel loaded = load_text_model(flags.model);
-  auto text = loaded.vocabulary->tokenize(read_text(flags.file, "the text"), true, true);
-  text.resize(std::min(text.size(), static_cast<std::size_t>(std::max(1LL, flags.tokens))));
-  const Hyperparameters& hyper = loaded.model->hyper();
-  Decoder decoder(loaded.model, threads_of(flags.threads, hyper));
-  Progress bar("reading", "tokens");
-  const auto shares = far_attention(decoder, text, static_cast<int>(flags.sinks), static_cast<int>(flags.recent),
-                                    [&](long long done, long long total) {
-                                      bar.update(done, total);
-                                      return !interrupted();
-                                    });
-  bar.clear();
+using Told = std::function<bool(long long done, long long total)>;
+
+int print_streaming(const HeadsFlags& flags, const TextModel& loaded, Decoder& decoder, std::span<const TokenId> text,
+                    const Told& told) {
+  const HeadGeometry& geometry = loaded.model->hyper().geometry;
+  const auto shares = far_attention(decoder, text, static_cast<int>(flags.sinks), static_cast<int>(flags.recent), told);
   if (interrupted()) return kInterrupted;
   std::vector<std::size_t> order(shares.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::ranges::stable_sort(order, {}, [&](std::size_t head) { return shares[head]; });
   order.resize(static_cast<std::size_t>(flags.part * static_cast<double>(order.size())));
   std::ranges::sort(order);
-  const auto layer_of = [&](std::size_t i) { return hyper.geometry.layer_of(static_cast<int>(i)); };
-  const auto head_of = [&](std::size_t i) { return hyper.geometry.kv_head_of(static_cast<int>(i)); };
   if (flags.json) {
     nlohmann::ordered_json out = {{"model", loaded.model->path()}, {"tokens", text.size()}};
     for (std::size_t i = 0; i < shares.size(); ++i)
-      out["heads"].push_back({{"layer", layer_of(i)},
-                              {"head", head_of(i)},
+      out["heads"].push_back({{"layer", geometry.layer_of(static_cast<int>(i))},
+                              {"head", geometry.kv_head_of(static_cast<int>(i))},
                               {"far", shares[i]},
                               {"streaming", std::ranges::binary_search(order, i)}});
     fmt::print("{}\n", out.dump(2));
@@ -80,16 +73,62 @@ int run_heads(const HeadsFlags& flags) {
              flags.recent);
   for (std::size_t i = 0; i < shares.size(); ++i) {
     const bool streaming = std::ranges::binary_search(order, i);
-    fmt::print("{}{:5}  {:4}  {:9}  # {:.4f}\n", streaming ? "  " : "# ", layer_of(i), head_of(i),
-               streaming ? "streaming" : "", shares[i]);
+    fmt::print("{}{:5}  {:4}  {:9}  # {:.4f}\n", streaming ? "  " : "# ", geometry.layer_of(static_cast<int>(i)),
+               geometry.kv_head_of(static_cast<int>(i)), streaming ? "streaming" : "", shares[i]);
   }
   return kOk;
+}
+
+int print_profile(const HeadsFlags& flags, const TextModel& loaded, Decoder& decoder, std::span<const TokenId> text,
+                  const Told& told) {
+  const HeadGeometry& geometry = loaded.model->hyper().geometry;
+  const auto shares = head_profile(
+      decoder, text,
+      {.sinks = static_cast<int>(flags.sinks), .recent = static_cast<int>(flags.recent), .keep = flags.keep}, told);
+  if (interrupted()) return kInterrupted;
+  nlohmann::ordered_json out = {{"model", loaded.model->path()}, {"tokens", text.size()}};
+  if (!flags.json) {
+    fmt::print("# shares of a budget, by `palimpsest heads --profile --tokens {} --sinks {} --recent {} --keep {}`\n",
+               text.size(), flags.sinks, flags.recent, flags.keep);
+    fmt::print("# layer  head  share\n");
+  }
+  for (std::size_t i = 0; i < shares.size(); ++i) {
+    const int layer = geometry.layer_of(static_cast<int>(i)), head = geometry.kv_head_of(static_cast<int>(i));
+    if (flags.json)
+      out["heads"].push_back({{"layer", layer}, {"head", head}, {"share", shares[i]}});
+    else
+      fmt::print("  {:5}  {:4}  {:.3f}x\n", layer, head, shares[i]);
+  }
+  if (flags.json) fmt::print("{}\n", out.dump(2));
+  return kOk;
+}
+
+int run_heads(const HeadsFlags& flags) {
+  constexpr long long kMax = 1 << 20;
+  if (flags.sinks < 0 || flags.recent < 1 || flags.sinks > kMax || flags.recent > kMax || flags.tokens > kMax)
+    fail("--sinks {} --recent {} --tokens {}: give numbers of tokens up to {}, --recent at least 1", flags.sinks,
+         flags.recent, flags.tokens, kMax);
+  if (!(flags.part > 0 && flags.part < 1)) fail("--part {}: give a fraction between 0 and 1", flags.part);
+  if (!(flags.keep > 0 && flags.keep < 1)) fail("--keep {}: give a fraction between 0 and 1", flags.keep);
+  const TextModel loaded = load_text_model(flags.model);
+  auto text = loaded.vocabulary->tokenize(read_text(flags.file, "the text"), true, true);
+  text.resize(std::min(text.size(), static_cast<std::size_t>(std::max(1LL, flags.tokens))));
+  const Hyperparameters& hyper = loaded.model->hyper();
+  Decoder decoder(loaded.model, threads_of(flags.threads, hyper));
+  Progress bar("reading", "tokens");
+  const auto told = [&](long long done, long long total) {
+    done < total ? bar.update(done, total) : bar.clear();
+    return !interrupted();
+  };
+  return flags.profile ? print_profile(flags, loaded, decoder, text, told)
+                       : print_streaming(flags, loaded, decoder, text, told);
 }
 
 }  // namespace
 
 void add_heads(CLI::App& app, Action& action) {
-  CLI::App* command = app.add_subcommand("heads", "Find streaming heads, for budgets per head (method duo)");
+  CLI::App* command =
+      app.add_subcommand("heads", "Measure heads, for budgets per head: streaming heads, shares of a budget");
   command->footer(kHeadsFooter);
   const auto flags = std::make_shared<HeadsFlags>();
   command->add_option("-f,--file", flags->file, "text file; -: standard input")->type_name("FILE")->required();
@@ -97,6 +136,10 @@ void add_heads(CLI::App& app, Action& action) {
   command->add_option("--sinks", flags->sinks, "number of sinks")->type_name("N")->capture_default_str();
   command->add_option("--recent", flags->recent, "number of recent tokens")->type_name("N")->capture_default_str();
   command->add_option("--part", flags->part, "fraction of the heads to list as streaming heads")
+      ->type_name("P")
+      ->capture_default_str();
+  command->add_flag("--profile", flags->profile, "print each head's share of the budget instead");
+  command->add_option("--keep", flags->keep, "with --profile: fraction of the tokens that is kept, over all heads")
       ->type_name("P")
       ->capture_default_str();
   add_text_model_flags(*command, flags->model);

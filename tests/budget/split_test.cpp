@@ -17,6 +17,8 @@ std::string file_of(const std::string& text) {
   return path;
 }
 
+const std::string kLine = "'layer head tokens', 'layer head FACTORx' or 'layer head streaming'";
+
 SplitOf of(int budget, int layers, int kv_heads, int min) {
   return {.budget = budget, .heads = std::vector<int>(static_cast<std::size_t>(layers), kv_heads), .min = min};
 }
@@ -34,15 +36,24 @@ TEST(Split, WhoIsNotNamedHasTheBudget) {
   EXPECT_EQ(split_budget(Split(file_of("1 1 9\n")), of(256, 2, 2, 5)), (std::vector<int>{256, 256, 256, 9}));
 }
 
+TEST(Split, FactorsMultiplyWhatIsNotProtected) {
+  const auto path = file_of("* 0 1.5x\n* 1 0.5x\n1 1 0x\n");
+  SplitOf shape = of(256, 2, 2, 5);
+  EXPECT_EQ(split_budget(Split(path), shape), (std::vector<int>{384, 128, 384, 5}));
+  shape.guarded = 56;
+  EXPECT_EQ(split_budget(Split(path), shape), (std::vector<int>{356, 156, 356, 56}));
+}
+
 TEST(Split, SaysWhatIsWrongAndWhere) {
   const auto message = [](const std::string& text) {
     const std::string path = file_of(text), all = error_of([&] { split_budget(Split(path), of(256, 3, 2, 5)); });
     return all.substr(all.find("line"));
   };
-  EXPECT_EQ(message("0 0\n"), "line 1: '0 0' is not 'layer head tokens'");
-  EXPECT_EQ(message("0 0 9 9\n"), "line 1: '0 0 9 9' is not 'layer head tokens'");
+  EXPECT_EQ(message("0 0\n"), "line 1: '0 0' is not " + kLine);
+  EXPECT_EQ(message("0 0 9 9\n"), "line 1: '0 0 9 9' is not " + kLine);
   EXPECT_EQ(message("\n3 0 9\n"), "line 2: layer 3 is out of range: use 0 to 2");
   EXPECT_EQ(message("0 x 9\n"), "line 1: head 'x' is not a whole number: use 0 to 1");
+  EXPECT_EQ(message("0 0 -1x\n"), "line 1: factor '-1': a number from 0 to 1000");
   EXPECT_EQ(message("0 0 4\n"), "line 1: tokens 4 is out of range: use 5 to 1073741824");
   EXPECT_EQ(error_of([] { split_budget(Split("/no/such"), of(256, 3, 2, 5)); }),
             "split '/no/such': no such file; use uniform, pyramid, ada, or a file with lines 'layer head tokens'");

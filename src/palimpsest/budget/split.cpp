@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -19,6 +20,7 @@ namespace {
 constexpr std::array<std::string_view, Split::kFile> kNames = {"uniform", "pyramid", "ada",
                                                                "duo"};  // in the order of Kind
 constexpr int kMax = 1 << 30, kUnnamed = -1, kStreaming = 320;
+constexpr const char* kLine = "'layer head tokens', 'layer head FACTORx' or 'layer head streaming'";
 
 struct Range {
   int first, last;
@@ -41,6 +43,21 @@ std::vector<int> pyramid(const SplitOf& of) {
   for (std::size_t i = 0; i < layers.size(); ++i)
     budgets.insert(budgets.end(), static_cast<std::size_t>(of.heads[i]), layers[i]);
   return budgets;
+}
+
+// What a line gives each of its heads.
+int count_of(const std::string& word, const SplitOf& of, const std::string& where) {
+  if (word == "streaming") {
+    const int count = std::min(kStreaming, of.budget / 2);
+    if (count < of.min)
+      fail("{}half of a budget of {} is {} tokens, and a head needs {}: raise the budget or protect fewer tokens",
+           where, of.budget, count, of.min);
+    return count;
+  }
+  if (!word.ends_with('x')) return static_cast<int>(parse_integer(word, where + "tokens", of.min, kMax));
+  const double factor = parse_real(std::string_view(word).substr(0, word.size() - 1), where + "factor", 0, 1000);
+  const double count = of.guarded + factor * (of.budget - of.guarded);
+  return std::max(of.min, static_cast<int>(std::min<double>(std::lround(count), kMax)));
 }
 
 // The heads that no line names share the rest of the total budget evenly; the first of them get the remainder.
@@ -91,15 +108,10 @@ std::vector<int> split_budget(const Split& split, const SplitOf& of) {
     std::string layer, head, tokens, more;
     if (!(words >> layer)) continue;
     const std::string where = fmt::format("{}, line {}: ", how, number);
-    if (!(words >> head >> tokens) || words >> more) fail("{}'{}' is not 'layer head tokens'", where, line);
+    if (!(words >> head >> tokens) || words >> more) fail("{}'{}' is not {}", where, line, kLine);
     const Range l = range_of(layer, where + "layer", layers), h = range_of(head, where + "head", max_heads);
-    const bool short_one = tokens == "streaming";
-    streaming = streaming || short_one;
-    const int count = short_one ? std::min(kStreaming, of.budget / 2)
-                                : static_cast<int>(parse_integer(tokens, where + "tokens", of.min, kMax));
-    if (count < of.min)
-      fail("{}half of a budget of {} is {} tokens, and a head needs {}: raise the budget or protect fewer tokens",
-           where, of.budget, count, of.min);
+    streaming = streaming || tokens == "streaming";
+    const int count = count_of(tokens, of, where);
     bool any = false;
     auto budget = budgets.begin();
     for (int i = 0; i < layers; ++i)
