@@ -3,10 +3,9 @@
 
 #include <gtest/gtest.h>
 
-#include <random>
-
-#include "palimpsest/model/synthetic/synthetic.h"
+#include "tests/eval/six_heads.h"
 #include "tests/support/error_of.h"
+#include "tests/support/random_tokens.h"
 
 namespace palimpsest::testing {
 namespace {
@@ -29,17 +28,8 @@ struct LastQuery final : AttentionReceiver {  // the weights of a chunk's last q
 };
 
 TEST(FarAttention, IsWhatSinksAndAWindowDoNotHold) {
-  Decoder decoder(Model::from(make_synthetic({.vocabulary = 96,
-                                              .width = 64,
-                                              .layers = 3,
-                                              .feed_forward = 96,
-                                              .query_heads = 8,
-                                              .kv_heads = 2,
-                                              .head_dim = 16})),
-                  1);
-  std::mt19937 random(4);
-  std::vector<TokenId> text(60);
-  for (TokenId& each : text) each = static_cast<TokenId>(random() % 96);
+  Decoder decoder = six_heads();
+  const std::vector<TokenId> text = random_tokens(60, 4);
   constexpr int kSinks = 3, kRecent = 10;
   const auto shares = far_attention(decoder, text, kSinks, kRecent);
   std::vector<double> golden(6, 0);

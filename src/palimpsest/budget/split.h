@@ -42,7 +42,7 @@ struct SplitOf {
 //   # two heads of layer 3 have a large budget, the others a small one
 //   *  *  128
 //   3  0  4096
-//   3  5  1.5x     of the part of the budget that protects no token (`palimpsest heads --profile`)
+//   3  5  1.5x     # of the part of the budget that protects no token (`palimpsest heads --profile`)
 //
 // A head that no line names has `budget`. The word `streaming` instead of tokens marks DuoAttention's streaming heads
 // (arXiv 2410.10819): they keep 320 tokens (in the paper 64 sinks and the newest 256), or half the budget if that is

@@ -1,8 +1,6 @@
 #include "palimpsest/eval/head_profile.h"
 
-#include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "palimpsest/budget/ada.h"
 #include "palimpsest/core/error.h"

@@ -161,7 +161,7 @@ constexpr std::array kKeys = {
         [](const Method& m) { return m.policy; }},
     Key{"budget", "TOKENS|256MiB", "max tokens kept, the new one included, or bytes; auto: the trained context",
         set_budget, get_budget},
-    Key{"split", "HOW|FILE", "budget per head: uniform, pyramid, ada, duo, or a file (layer head tokens)",
+    Key{"split", "HOW|FILE", "budget per head: uniform, pyramid, ada, duo, or a file (layer head 64 or 1.5x)",
         [](Method& m, Text, Text value) { m.split = Split(value); }, [](const Method& m) { return m.split.text(); }},
     Key{"sinks", "TOKENS|0.1", "first tokens, never evicted; 0.1 or half: a share of the budget",
         set_share<&Protection::sinks>, get_share<&Protection::sinks>},

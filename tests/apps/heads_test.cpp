@@ -1,0 +1,58 @@
+// `palimpsest heads`: its files are read by split=FILE; bad input is refused.
+#include <nlohmann/json.hpp>
+
+#include <fstream>
+
+#include "tests/apps/command.h"
+#include "tests/support/own_file.h"
+
+namespace palimpsest::testing {
+namespace {
+
+class HeadsTest : public WithStories {
+ protected:
+  void SetUp() override {
+    WithStories::SetUp();
+    text_ = own_file("heads.txt");
+    std::ofstream out(text_);
+    for (int i = 0; i < 40; ++i) out << "Once upon a time there was a dog. The dog had a ball. ";
+  }
+  Words heads(Words more) const {
+    more.insert(more.begin(), {"heads", "-f", text_, "--tokens", "300", "--sinks", "4", "--recent", "16"});
+    return on(std::move(more));
+  }
+  std::string text_;
+};
+
+// A budget of 104 tokens, 4 of them sinks: a head holds 4 + its share of 100.
+TEST_F(HeadsTest, SharesAreABudgetOfEachHead) {
+  const Finished file = command(heads({"--profile"})), listed = command(heads({"--profile", "--json"}));
+  ASSERT_EQ(file.code, 0) << file.err;
+  ASSERT_EQ(listed.code, 0) << listed.err;
+  const std::string path = own_file("shares.txt");
+  std::ofstream(path) << file.out;
+  double max = 0, min = 1000, sum = 0;
+  const auto json = nlohmann::json::parse(listed.out);
+  for (const auto& head : json["heads"]) {
+    const double share = head["share"];
+    sum += share, max = std::max(max, share), min = std::min(min, share);
+  }
+  EXPECT_EQ(json["heads"].size(), layers_ * kv_heads_);
+  EXPECT_NEAR(sum / static_cast<double>(layers_ * kv_heads_), 1, 1e-9);
+  EXPECT_LT(min, max);
+  const Finished info =
+      command({"info", model_, "--cache", "--json", "--method", "streaming:budget=104,sinks=4,split=" + path});
+  ASSERT_EQ(info.code, 0) << info.err;
+  const auto writing = nlohmann::json::parse(info.out)["cache"]["footprint"]["writing"];
+  EXPECT_NEAR(writing["tokens"].get<double>(), 4 + 100 * max, 1);
+  EXPECT_NEAR(writing["tokens_min"].get<double>(), 4 + 100 * min, 1);
+}
+
+TEST_F(HeadsTest, BadInput) {
+  expect_refused(heads({"--profile", "--keep", "0"}), "--keep 0: give a fraction between 0 and 1");
+  expect_refused(heads({"--profile", "--recent", "200"}), "give a longer one");
+  expect_refused(heads({"--part", "1"}), "--part 1: give a fraction between 0 and 1");
+}
+
+}  // namespace
+}  // namespace palimpsest::testing
