@@ -36,7 +36,7 @@ const std::map<std::string, std::set<std::string>>& allowed() {
       {"graph", {"core", "model", "matmul", "attention", "cache"}},
       {"engine", {"core", "graph", "model", "evict", "text", "cache", "policy", "budget", "attention"}},
       {"server", {"core", "engine", "text", "evict", "budget", "model", "cache"}},
-      {"eval", {"core", "engine", "text", "evict", "model", "graph", "cache"}},
+      {"eval", {"core", "engine", "text", "evict", "budget", "model", "graph", "cache"}},
       {"bench", {"core", "engine", "text", "evict", "model", "graph", "cache"}},
   };
   return table;
