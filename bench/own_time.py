@@ -11,7 +11,7 @@ import common
 import parts
 
 TARGET = 0.05  # of the step
-LEFT_OUT = {"full": "evicts nothing", "window-recompute": "has no cache", "duo": "needs a list of heads", "learned": "needs a scorer", "adakv": "decides at the prompt's end only", "kvzip": "likewise"}
+LEFT_OUT = {"full": "evicts nothing", "window-recompute": "has no cache", "duo": "needs a list of heads", "learned": "needs a scorer", "temporal": "likewise", "kvzap": "likewise", "triattention": "needs mean queries", "adakv": "decides at the prompt's end only", "kvzip": "likewise"}
 COSTS = {  # why a method takes longer than the target
     "compact-shift": "moves all later tokens of each head, as implementations without slots do: the baseline of in-place eviction",
     "keydiff": "reads all keys at every token: each one changes the mean key",

@@ -39,7 +39,7 @@ class Method:
     """A row of `palimpsest methods`, with a budget and the common protection."""
 
     def __init__(self, row, protection):
-        self.row, self.name = row, row["name"]
+        self.row, self.name, self.base = row, row["name"], row["name"]
         choices = dict(pair.split("=", 1) for pair in row["method"].split(":", 1)[1].split(","))
         self.evicts = choices["budget"] != "0"
         self.batches = int(choices["every"]) > 1
@@ -52,7 +52,7 @@ class Method:
         schedule = ",schedule=step" if self.once and not whole_prompt else ""
         every = budget // 8  # evicted at once; the max number of tokens equals that of the other methods
         batch = f",every={every}" if self.batches else ""
-        return f"{self.name}:budget={budget - every + 1 if self.batches else budget}{self.changes}{batch}{schedule}"
+        return f"{self.base}:budget={budget - every + 1 if self.batches else budget}{self.changes}{batch}{schedule}"
 
     def group(self):
         needs = self.row["needs"]

@@ -13,7 +13,8 @@ if(TARGET palimpsest_app)
   install(TARGETS palimpsest_app COMPONENT command)
 endif()
 install(DIRECTORY models/ DESTINATION ${CMAKE_INSTALL_DATADIR}/palimpsest/models COMPONENT command
-        FILES_MATCHING PATTERN "*.gguf" PATTERN "*.duo" PATTERN "*.scorer" PATTERN "*.temporal")
+        FILES_MATCHING PATTERN "*.gguf" PATTERN "*.duo" PATTERN "*.scorer" PATTERN "*.temporal"
+        PATTERN "*.profile" PATTERN "*.centres" PATTERN "*.kvzap")
 install(EXPORT palimpsestTargets NAMESPACE palimpsest:: DESTINATION ${_palimpsest_cmake} COMPONENT library)
 configure_package_config_file(cmake/palimpsestConfig.cmake.in ${PROJECT_BINARY_DIR}/palimpsestConfig.cmake
                               INSTALL_DESTINATION ${_palimpsest_cmake})

@@ -3,9 +3,10 @@
 //
 //   attention.npy  [layers * kv_heads][tokens][tokens]   row: a query; mean over the query group
 //   keys.npy       [layers * kv_heads][tokens][head_dim] un-rotated; values.npy alike
+//   repeated.npy   [layers * kv_heads][tokens][1]        max weight while the model repeats the text: KVzip's score
 //   model.json     the model's fingerprint and shape
 //
-// Policies see all of it, so two policies of this program's own write it down: nothing ever leaves.
+// Policies see all of it, so three policies of this program's own write it down.
 #include <cstdio>
 #include <cstring>
 #include <exception>
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "palimpsest/core/error.h"
+#include "palimpsest/engine/repeat.h"
 #include "palimpsest/engine/session.h"
 #include "palimpsest/model/fingerprint.h"
 #include "palimpsest/text/vocabulary.h"
@@ -26,7 +28,7 @@ namespace {
 struct Dump {
   const Session* session = nullptr;
   std::size_t tokens = 0, heads = 0, report_kv = 0;
-  std::vector<float> attention, keys, values;
+  std::vector<float> attention, keys, values, repeated;
 } dump;  // of the session that runs: one thread, so layers and heads come in order
 
 class DumpWeights final : public Policy {
@@ -51,6 +53,18 @@ class DumpBirths final : public Policy {
   }
 };
 
+class DumpRepetition final : public Policy {
+ public:
+  Signals signals() const override { return {.attention_max = AttentionMax{}, .repeat = true}; }
+  void score(const HeadView& head, std::span<float>) const override {
+    float* const row = &dump.repeated[static_cast<std::size_t>(head.table) * dump.tokens];
+    for (std::size_t i = 0; i < head.position.size(); ++i) {
+      const Position at = head.position[i];
+      if (at != kNoPosition && at < static_cast<Position>(dump.tokens)) row[at] = std::max(row[at], head.attention[i]);
+    }
+  }
+};
+
 template <typename T>
 PolicyEntry entry(std::string_view name) {
   return {name, "", []() -> std::unique_ptr<Policy> { return std::make_unique<T>(); }};
@@ -64,6 +78,16 @@ void read(const std::shared_ptr<Decoder>& decoder, const std::string& policy, st
   dump.session = &session;
   for (const TokenId token : tokens) session.decode(token);
   dump.session = nullptr;
+}
+
+void read_twice(const std::shared_ptr<Decoder>& decoder, const Vocabulary& vocabulary,
+                std::span<const TokenId> tokens) {
+  SessionOptions options;
+  options.method =
+      parse_method("kvzip:budget=16,policy=dump-repetition");  // a prompt within the budget is not repeated
+  options.cache_type = CacheType::kF32;
+  options.repeat = repeat_instruction(vocabulary);
+  Session(decoder, options).prefill(tokens);
 }
 
 void save(const std::string& path, std::span<const float> data, std::size_t a, std::size_t b, std::size_t c) {
@@ -84,9 +108,11 @@ int main(int argc, char** argv) try {
   if (argc != 5) fail("usage: dump_attention MODEL.gguf TEXT TOKENS FOLDER");
   register_policy(entry<DumpWeights>("dump-weights"));
   register_policy(entry<DumpBirths>("dump-births"));
+  register_policy(entry<DumpRepetition>("dump-repetition"));
   std::ifstream file(argv[2]);
   const std::string text{std::istreambuf_iterator<char>(file), {}}, folder = argv[4];
-  auto tokens = Vocabulary::load(argv[1])->tokenize(text, true, false);
+  const auto vocabulary = Vocabulary::load(argv[1]);
+  auto tokens = vocabulary->tokenize(text, true, false);
   if (const auto max = static_cast<std::size_t>(std::stoul(argv[3])); tokens.size() > max) tokens.resize(max);
   if (tokens.empty()) fail("{}: holds no text", argv[2]);
 
@@ -100,11 +126,14 @@ int main(int argc, char** argv) try {
   dump.attention.resize(dump.heads * dump.tokens * dump.tokens);
   dump.keys.resize(dump.heads * dump.tokens * key);
   dump.values.resize(dump.heads * dump.tokens * value);
+  dump.repeated.resize(dump.heads * dump.tokens);
   read(decoder, "dump-weights", tokens);
   read(decoder, "dump-births", tokens);
+  read_twice(decoder, *vocabulary, tokens);
   save(folder + "/attention.npy", dump.attention, dump.heads, dump.tokens, dump.tokens);
   save(folder + "/keys.npy", dump.keys, dump.heads, dump.tokens, key);
   save(folder + "/values.npy", dump.values, dump.heads, dump.tokens, value);
+  save(folder + "/repeated.npy", dump.repeated, dump.heads, dump.tokens, 1);
   std::ofstream(folder + "/model.json") << fmt::format(
       R"({{"fingerprint": {}, "layers": {}, "kv_heads": {}, "head_dim": {}, "value_dim": {}}})",
       fingerprint(decoder->model()), hyper.layers, layer.kv_heads, layer.key_width, layer.value_width);

@@ -1,5 +1,5 @@
 // palimpsest heads: measures heads on a text and prints a file for split=FILE: the streaming heads, or each head's
-// share of the budget.
+// share of the budget. Or writes their mean queries for policy triattention.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,6 +12,7 @@
 
 #include "palimpsest/commands.h"
 #include "palimpsest/core/error.h"
+#include "palimpsest/engine/query_centres.h"
 #include "palimpsest/eval/far_attention.h"
 #include "palimpsest/eval/head_profile.h"
 #include "palimpsest/interrupt.h"
@@ -27,19 +28,21 @@ constexpr const char* kHeadsFooter =
     R"(Processes a text with a full cache and prints the heads with the lowest attention to tokens other than sinks
 and recent ones (DuoAttention's streaming heads), as a file for split=FILE. --method duo uses the file
 model.duo in the folder of model.gguf. With --profile: each head's share of the budget, by the attention that
-the second half of the text gives to the tokens of the first.
+the second half of the text gives to the tokens of the first; split=profile uses model.profile. With
+--centres: mean queries, which --method triattention reads from model.centres; give it 50,000 tokens or more.
 
 Examples:
   palimpsest heads -f book.txt -m model.gguf > model.duo
   palimpsest run -m model.gguf --method duo --budget 512
   palimpsest run -m model.gguf --method duo:split=heads.txt
-  palimpsest heads -f book.txt -m model.gguf --profile > shares.txt
-  palimpsest run -m model.gguf --method snapkv:split=shares.txt)";
+  palimpsest heads -f book.txt -m model.gguf --profile > model.profile
+  palimpsest run -m model.gguf --method snapkv:split=profile
+  palimpsest heads -f book.txt -m model.gguf --tokens 100000 --centres model.centres)";
 
 struct HeadsFlags {
   ModelFlags model;
   std::optional<long long> threads;
-  std::string file;
+  std::string file, centres;
   long long tokens = 2048, sinks = 64, recent = 256;
   double part = 0.5, keep = 0.125;
   bool profile = false, json = false;
@@ -103,6 +106,15 @@ int print_profile(const HeadsFlags& flags, const TextModel& loaded, Decoder& dec
   return kOk;
 }
 
+int write_centres(const HeadsFlags& flags, const TextModel& loaded, Decoder& decoder, std::span<const TokenId> text,
+                  const Told& told) {
+  const auto weights = query_centres(decoder, text, told);
+  if (interrupted()) return kInterrupted;
+  write_query_centres(flags.centres, *loaded.model, weights);
+  fmt::print(stderr, "{}: the mean queries of {} tokens\n", flags.centres, text.size());
+  return kOk;
+}
+
 int run_heads(const HeadsFlags& flags) {
   constexpr long long kMax = 1 << 20;
   if (flags.sinks < 0 || flags.recent < 1 || flags.sinks > kMax || flags.recent > kMax || flags.tokens > kMax)
@@ -120,6 +132,7 @@ int run_heads(const HeadsFlags& flags) {
     done < total ? bar.update(done, total) : bar.clear();
     return !interrupted();
   };
+  if (!flags.centres.empty()) return write_centres(flags, loaded, decoder, text, told);
   return flags.profile ? print_profile(flags, loaded, decoder, text, told)
                        : print_streaming(flags, loaded, decoder, text, told);
 }
@@ -127,8 +140,7 @@ int run_heads(const HeadsFlags& flags) {
 }  // namespace
 
 void add_heads(CLI::App& app, Action& action) {
-  CLI::App* command =
-      app.add_subcommand("heads", "Measure heads, for budgets per head: streaming heads, shares of a budget");
+  CLI::App* command = app.add_subcommand("heads", "Measure heads: streaming heads, shares of a budget, mean queries");
   command->footer(kHeadsFooter);
   const auto flags = std::make_shared<HeadsFlags>();
   command->add_option("-f,--file", flags->file, "text file; -: standard input")->type_name("FILE")->required();
@@ -142,6 +154,10 @@ void add_heads(CLI::App& app, Action& action) {
   command->add_option("--keep", flags->keep, "with --profile: fraction of the tokens that is kept, over all heads")
       ->type_name("P")
       ->capture_default_str();
+  command
+      ->add_option("--centres", flags->centres, "write the heads' mean queries to FILE instead (policy triattention)")
+      ->type_name("FILE")
+      ->excludes("--profile");
   add_text_model_flags(*command, flags->model);
   add_threads_flag(*command, flags->threads);
   add_json_flag(*command, flags->json);

@@ -48,6 +48,24 @@ TEST_F(HeadsTest, SharesAreABudgetOfEachHead) {
   EXPECT_NEAR(writing["tokens_min"].get<double>(), 4 + 100 * min, 1);
 }
 
+TEST_F(HeadsTest, MeanQueriesAreReadByTriattention) {
+  const std::string path = own_file("heads.centres");
+  const Finished made = command(heads({"--centres", path}));
+  ASSERT_EQ(made.code, 0) << made.err;
+  EXPECT_NE(made.err.find("the mean queries of 300 tokens"), std::string::npos) << made.err;
+  const Words run = {"run", "-p", "Once", "-n", "60", "--ignore-eos", "--seed", "1"};
+  const auto with = [&](const std::string& scorer) {
+    Words all = run;
+    all.insert(all.end(), {"--method", "triattention:budget=32,every=8,scorer=" + scorer});
+    return on(std::move(all));
+  };
+  const Finished written = command(with(path));
+  EXPECT_EQ(written.code, 0) << written.err;
+  expect_refused(with(text_), text_ + ": is no scorer for policy triattention");
+  expect_refused(heads({"--centres", path, "--profile"}), "--profile excludes --centres");
+  expect_refused(heads({"--centres", "/no/such/folder/x"}), "/no/such/folder/x cannot be written");
+}
+
 TEST_F(HeadsTest, BadInput) {
   expect_refused(heads({"--profile", "--keep", "0"}), "--keep 0: give a fraction between 0 and 1");
   expect_refused(heads({"--profile", "--recent", "200"}), "give a longer one");

@@ -15,6 +15,7 @@
 #include "tests/support/error_of.h"
 #include "tests/support/own_file.h"
 #include "tests/support/random_tokens.h"
+#include "tests/support/shared_dir.h"
 
 namespace palimpsest::testing {
 namespace {
@@ -230,6 +231,24 @@ TEST(Budgets, WhatCannotShareByScoresIsRefused) {
             std::string::npos);
   EXPECT_NE(refusal("tova:split=ada,schedule=prompt").find("decides for all heads of a layer"), std::string::npos);
   EXPECT_NE(refusal("duo").find("no list of heads lies beside the model"), std::string::npos);
+  EXPECT_NE(refusal("snapkv:split=profile").find("no list of shares lies beside the model (model.profile"),
+            std::string::npos);
+}
+
+// models/palimpsest-stories.profile lies beside the default model.
+TEST(Budgets, SharesBesideTheModel) {
+  const auto path = source_dir() / "models" / "palimpsest-stories.gguf";
+  const auto decoder = std::make_shared<Decoder>(Model::load(path.string()), 1);
+  const std::string file = (source_dir() / "models" / "palimpsest-stories.profile").string();
+  const auto budgets = [&](const std::string& split) {
+    Session session(decoder, session_options("streaming:budget=104,sinks=4,positions=original,split=" + split, 16));
+    for (const TokenId token : random_tokens(300, 1, 96)) session.decode(token);
+    std::vector<int> out;
+    for (int t = 0; t < session.cache().tables(); ++t) out.push_back(session.cache().table(t).occupied());
+    return out;
+  };
+  EXPECT_EQ(budgets("profile"), budgets(file));
+  EXPECT_NE(budgets("profile"), budgets("uniform"));
 }
 
 // Streaming heads hold half the budget, the others the rest: total bytes are those of the budget, to a page per head.

@@ -96,6 +96,8 @@ TEST_F(SnapshotTest, GoesOnToTheLastBit) {
   const std::string temporal = "temporal:budget=40,scorer=" + path("a.temporal");
   write_scorer(path("a.scorer"), policy_model(decoder->model(), {}), 1);
   write_scorer(path("a.temporal"), policy_model(decoder->model(), {}), 1, "temporal");
+  const std::string triattention = "triattention:budget=40,every=8,scorer=" + path("a.centres");
+  write_scorer(path("a.centres"), policy_model(decoder->model(), {}), 1, "triattention");
   for (const char* method : {"full",
                              "streaming:budget=40",
                              "streaming:budget=48,every=8",
@@ -137,6 +139,7 @@ TEST_F(SnapshotTest, GoesOnToTheLastBit) {
                              "h2o:budget=40,every=16,mechanism=match,references=8",
                              learned.c_str(),
                              temporal.c_str(),
+                             triattention.c_str(),
                              "ems:budget=40,recent=4,tau=0,gamma=2,schedule=step"})
     for (const CacheTypes type :
          {CacheTypes(CacheType::kF32), CacheTypes(CacheType::kF16), CacheTypes(CacheType::kQ8_0),

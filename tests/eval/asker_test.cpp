@@ -5,6 +5,7 @@
 #include "palimpsest/eval/likelihood.h"
 #include "palimpsest/evict/legality.h"
 #include "tests/support/error_of.h"
+#include "tests/support/scorer_file.h"
 #include "tests/support/shared_dir.h"
 
 namespace palimpsest::testing {
@@ -71,7 +72,7 @@ TEST(Asker, AnswersAsASessionOfItsOwnWould) {
         set_option(options.method, "budget", "300");  // protects more than 64 tokens by default
       }
     }
-    if (row.preset.policy == "learned" || row.preset.policy == "temporal") continue;  // need a scorer of the model
+    if (needs_scorer(row.preset)) continue;
     if (get_option(options.method, "split") == "duo") set_option(options.method, "split", "uniform");  // needs a list
     for (const QuestionSeen seen : {QuestionSeen::kBefore, QuestionSeen::kAfter}) {
       SCOPED_TRACE(std::string(row.name) + (seen == QuestionSeen::kAfter ? ", question seen after" : ""));

@@ -147,27 +147,27 @@ TEST(Method, StringsThatCannotBeRead) {
       {"",
        "unknown method '': use auto, full, streaming, lazy, h2o, peak, random, tova, snapkv, critical, pyramidkv, "
        "adakv, "
-       "expected-attention, kvzip, scissorhands, lagkv, r-kv, "
-       "global-local, ems, cam, paged-eviction, knorm, keydiff, duo, learned, temporal, sparse, "
+       "expected-attention, triattention, kvzip, scissorhands, lagkv, r-kv, "
+       "global-local, ems, cam, paged-eviction, knorm, keydiff, duo, learned, kvzap, temporal, sparse, "
        "compact-shift or window-recompute"},
       {"Streaming",
        "unknown method 'Streaming': use auto, full, streaming, lazy, h2o, peak, random, tova, snapkv, critical, "
        "pyramidkv, adakv, "
-       "expected-attention, kvzip, scissorhands, lagkv, r-kv, "
-       "global-local, ems, cam, paged-eviction, knorm, keydiff, duo, learned, temporal, sparse, "
+       "expected-attention, triattention, kvzip, scissorhands, lagkv, r-kv, "
+       "global-local, ems, cam, paged-eviction, knorm, keydiff, duo, learned, kvzap, temporal, sparse, "
        "compact-shift or window-recompute"},
       {"streaming ",
        "unknown method 'streaming ': use auto, full, streaming, lazy, h2o, peak, random, tova, snapkv, critical, "
        "pyramidkv, adakv, "
-       "expected-attention, kvzip, scissorhands, lagkv, r-kv, "
-       "global-local, ems, cam, paged-eviction, knorm, keydiff, duo, learned, temporal, sparse, "
+       "expected-attention, triattention, kvzip, scissorhands, lagkv, r-kv, "
+       "global-local, ems, cam, paged-eviction, knorm, keydiff, duo, learned, kvzap, temporal, sparse, "
        "compact-shift or "
        "window-recompute"},
       {":budget=1",
        "unknown method '': use auto, full, streaming, lazy, h2o, peak, random, tova, snapkv, critical, pyramidkv, "
        "adakv, "
-       "expected-attention, kvzip, scissorhands, lagkv, r-kv, "
-       "global-local, ems, cam, paged-eviction, knorm, keydiff, duo, learned, temporal, sparse, "
+       "expected-attention, triattention, kvzip, scissorhands, lagkv, r-kv, "
+       "global-local, ems, cam, paged-eviction, knorm, keydiff, duo, learned, kvzap, temporal, sparse, "
        "compact-shift or window-recompute"},
       {"streaming:", "method 'streaming:' ends with a colon: use NAME or NAME:key=value,key=value"},
       {"streaming:256", "'256' in method 'streaming:256' is not key=value"},

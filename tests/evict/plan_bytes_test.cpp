@@ -10,6 +10,7 @@
 #include "palimpsest/evict/method_plan.h"
 #include "palimpsest/model/synthetic/synthetic.h"
 #include "tests/evict/heap.h"
+#include "tests/support/scorer_file.h"
 
 namespace palimpsest::testing {
 namespace {
@@ -123,8 +124,7 @@ INSTANTIATE_TEST_SUITE_P(Methods, DraftBytes,
 std::vector<std::string> all_methods() {
   std::vector<std::string> out;
   for (const MethodRow& row : methods())
-    if (row.preset.split != Split::kDuo && row.name != "learned" && row.name != "temporal" && row.preset.cache)
-      out.emplace_back(row.name);
+    if (row.preset.split != Split::kDuo && !needs_scorer(row.preset) && row.preset.cache) out.emplace_back(row.name);
   for (const char* more :
        {"streaming:rerotate=fused", "streaming:rerotate=cached-half", "h2o:mechanism=shift,positions=cache",
         "h2o:mechanism=gather", "snapkv:schedule=step", "snapkv:schedule=prompt+step", "ems:gamma=64",

@@ -22,16 +22,22 @@ const std::vector<std::string> kPolicies = {"none",
                                             "tova",
                                             "scissorhands",
                                             "expected-attention",
+                                            "triattention",
                                             "kvzip",
                                             "global-local",
                                             "learned",
                                             "temporal",
+                                            "kvzap",
                                             "observed-attention",
                                             "peak",
                                             "critical"};
+// Policies that expect queries at later positions of the text.
+bool looks_ahead(const std::string& policy) {
+  return policy == "expected-attention" || policy == "triattention";
+}
 // Policies that compare keys or values of the cache.
 bool compares_rows(const std::string& policy) {
-  return policy == "keydiff" || policy == "lagkv" || policy == "r-kv" || policy == "expected-attention";
+  return policy == "keydiff" || policy == "lagkv" || policy == "r-kv" || looks_ahead(policy);
 }
 // Policies that need the CPU's fast path.
 bool host_only(const std::string& policy) {
@@ -198,7 +204,7 @@ bool Combination::exists() const {
     if (positions == "cache" && (mechanism == "merge-own" || way == "cached-half")) return false;
     if (stock_operators()) return false;
   }
-  if (policy == "expected-attention" && positions == "cache") return false;  // expects queries at later positions
+  if (looks_ahead(policy) && positions == "cache") return false;
   if (compares_rows(policy) && way == "delta") return false;
   if (way == "delta" && ((mechanism != "shift" && mechanism != "gather") || stock_operators())) return false;
   if (!kv_format(type.key).elementwise() && (way == "delta" || way == "recompute" || way == "cached-half"))

@@ -175,7 +175,7 @@ std::vector<Outcome> Laboratory::run(const Combination& how, const std::string& 
   const auto model = this->model(how.path);
   SessionOptions options;
   options.method = parse_method(how.method());
-  if (how.policy == "learned" || how.policy == "temporal") options.method.scorer = scorer_.made_for(*model, how.policy);
+  if (needs_scorer(options.method)) options.method.scorer = scorer_.made_for(*model, how.policy);
   options.cache_type = how.type;
   options.page_size = how.page_size;
   options.chunk = how.timing.chunk;

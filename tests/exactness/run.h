@@ -35,7 +35,7 @@ class UnevenBudgets {
   std::vector<int> budgets_;
 };
 
-// Scorers with random weights for policies `learned` and `temporal`, in temporary files.
+// Scorers with random weights for policies with Signals::model, in temporary files.
 class ScorerFile {
  public:
   ~ScorerFile();

@@ -17,8 +17,8 @@
 namespace palimpsest {
 namespace {
 
-constexpr std::array<std::string_view, Split::kFile> kNames = {"uniform", "pyramid", "ada",
-                                                               "duo"};  // in the order of Kind
+// In the order of Kind.
+constexpr std::array<std::string_view, Split::kFile> kNames = {"uniform", "pyramid", "ada", "duo", "profile"};
 constexpr int kMax = 1 << 30, kUnnamed = -1, kStreaming = 320;
 constexpr const char* kLine = "'layer head tokens', 'layer head FACTORx' or 'layer head streaming'";
 

@@ -9,15 +9,16 @@ namespace palimpsest {
 
 class Split {
  public:
-  // kDuo: kFile with the list of heads beside the model; a plan looks it up.
-  enum Kind { kUniform, kPyramid, kAda, kDuo, kFile };
+  // kDuo, kProfile: kFile with a file beside the model, model.duo or model.profile; a plan looks it up.
+  enum Kind { kUniform, kPyramid, kAda, kDuo, kProfile, kFile };
 
   Split(Kind kind = kUniform) : kind_(kind) {}  // not kFile
-  explicit Split(std::string_view text);        // "uniform", "pyramid", "ada", "duo"; anything else is a file's name
+  explicit Split(std::string_view text);        // a kind's name; anything else is a file's
   std::string text() const;
   const std::string& file() const { return file_; }  // of kFile
   bool operator==(const Split&) const = default;
   bool operator==(Kind kind) const { return kind_ == kind; }
+  bool is_beside_model() const { return kind_ == kDuo || kind_ == kProfile; }
 
  private:
   Kind kind_ = kUniform;

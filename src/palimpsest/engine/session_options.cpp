@@ -24,6 +24,7 @@ PlanTarget plan_target(const Hyperparameters& hyper, const SessionOptions& optio
   target.draft_max = options.draft_max;
   target.vocabulary = hyper.vocabulary;
   target.streaming_head_file = hyper.streaming_head_file;
+  target.profile_file = hyper.profile_file;
   return target;
 }
 
@@ -79,6 +80,9 @@ bool layerwise_saves(const Hyperparameters& hyper, SessionOptions options, long 
 
 PolicyModel policy_model(const Model& model, const Method& method) {
   const Hyperparameters& hyper = model.hyper();
+  std::vector<RopeOptions> rope;
+  for (int head = 0; head < hyper.geometry.heads(); ++head)
+    rope.push_back(hyper.rope_table(hyper.rope_of(hyper.geometry.layer_of(head))));
   return {.path = model.path(),
           .fingerprint = fingerprint(model),
           .layers = hyper.layers,
@@ -86,6 +90,8 @@ PolicyModel policy_model(const Model& model, const Method& method) {
           .head_dim = hyper.geometry.layer(0).key_width,
           .value_dim = hyper.geometry.layer(0).value_width,
           .heads = hyper.geometry.heads(),
+          .group = hyper.geometry.max_group(),
+          .rope = std::move(rope),
           .scorer = method.scorer};
 }
 

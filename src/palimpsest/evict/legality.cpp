@@ -320,10 +320,13 @@ constexpr auto kTable = std::to_array<Requirement>({
     {Scope::kPolicy, "scorer: policy", [](C c) { return c.method.scorer != "auto"; },
      [](C c) { return c.signals.model; },
      [](C c) {
-       return fmt::format("scorer {} with policy {}: it has none; leave it out or take policy learned or temporal",
-                          c.method.scorer, c.method.policy);
+       return fmt::format(
+           "scorer {} with policy {}: it has none; leave it out or take policy learned, kvzap, temporal or "
+           "triattention",
+           c.method.scorer, c.method.policy);
      }},
-    {Scope::kPolicy, "query moments: positions", [](C c) { return c.signals.query_moments.has_value(); },
+    {Scope::kPolicy, "look ahead: positions",
+     [](C c) { return c.signals.query_moments || c.signals.original_positions; },
      [](C c) { return c.method.positions == Positions::kOriginal; },
      [](C c) {
        return fmt::format("policy {} looks ahead to positions in the text: use positions=original", c.method.policy);
@@ -448,7 +451,8 @@ constexpr auto kTable = std::to_array<Requirement>({
        return "this model norms queries and keys after their rotation, so that sinks cannot be scored at another "
               "position than their window: use positions=original";
      }},
-    {Scope::kTarget, "query moments: scores by distance", [](C c) { return c.signals.query_moments.has_value(); },
+    {Scope::kTarget, "look ahead: scores by distance",
+     [](C c) { return c.signals.query_moments || c.signals.original_positions; },
      [](C c) { return !c.target->scores_by_position; },
      [](C c) {
        return fmt::format(
@@ -502,12 +506,15 @@ constexpr auto kTable = std::to_array<Requirement>({
            "rerotate delta with policy {}: it compares keys, which delta keeps at other rotations; use rerotate=fused",
            c.method.policy);
      }},
-    {Scope::kTarget, "duo: list of heads", [](C c) { return c.method.evicts() && c.method.split == Split::kDuo; },
-     [](C c) { return !c.target->streaming_head_file.empty(); },
-     [](C) -> std::string {
-       return "split duo: no list of heads lies beside the model (model.duo beside model.gguf): `palimpsest heads` "
-              "makes "
-              "one; or give split=FILE";
+    {Scope::kTarget, "split: file beside the model",
+     [](C c) { return c.method.evicts() && c.method.split.is_beside_model(); },
+     [](C c) { return !c.target->file_of(c.method.split).empty(); },
+     [](C c) {
+       const bool duo = c.method.split == Split::kDuo;
+       return fmt::format(
+           "split {0}: no {1} lies beside the model (model.{0} beside model.gguf): `palimpsest heads{2}` makes one; or "
+           "give split=FILE",
+           c.method.split.text(), duo ? "list of heads" : "list of shares", duo ? "" : " --profile");
      }},
     {Scope::kTarget, "shared steps: a cache", [](C c) { return c.target->shares_steps; },
      [](C c) { return c.method.cache; },

@@ -101,6 +101,17 @@ const std::vector<MethodRow>& methods() {
         .protection = {.sinks = 4},
         .budget = 256,
         .interval = 64}},
+      {"triattention",
+       "arXiv 2604.04921",
+       "keeps the newest tokens (1/16 of the budget) and those with the highest expected attention from the model's "
+       "mean "
+       "queries, 1 to 65,536 tokens ahead; the mean queries are MODEL.centres or scorer=FILE; evicts 128 tokens at "
+       "once",
+       {.name = "triattention",
+        .policy = "triattention",
+        .protection = {.recent = Share::of_budget(1.0 / 16)},
+        .budget = 2048,
+        .interval = 128}},
       {"kvzip",
        "arXiv 2505.23416",
        "compresses the prompt once: keeps the tokens with the highest attention while the model repeats the prompt; "
@@ -183,6 +194,11 @@ const std::vector<MethodRow>& methods() {
        "per "
        "head",
        {.name = "learned", .policy = "learned", .protection = {.sinks = 4, .recent = 32}, .budget = 256}},
+      {"kvzap",
+       "arXiv 2601.07891",
+       "keeps 4 sinks, the newest 128 tokens and those with the highest score of a scorer trained on kvzip's scores "
+       "(input: the token's key and value), per head",
+       {.name = "kvzap", .policy = "kvzap", .protection = {.sinks = 4, .recent = 128}, .budget = 512}},
       {"temporal",
        "Sparse eviction",
        "as learned, with time: the scorer also reads a token's age and the attention it received lately and in total",

@@ -23,7 +23,7 @@ std::vector<int> head_budgets(const Candidate& of) {
   const int recent = m.recent(0);  // 0 if it is a share of each head's budget
   const int min = m.sinks() + recent + m.pinned() + m.set_aside() + 1 + (recent == 0 ? 1 : 0);
   return split_budget(
-      m.split == Split::kDuo ? Split(of.target->streaming_head_file) : m.split,
+      m.split.is_beside_model() ? Split(of.target->file_of(m.split)) : m.split,
       {.budget = m.budget, .guarded = m.sinks() + m.recent() + m.pinned(), .heads = std::move(heads), .min = min});
 }
 

@@ -86,8 +86,9 @@ struct Hyperparameters {
   std::vector<int> kv_layers = {};   // [layers] the layer whose cache a layer reads; empty: all have their own
   Pooling pooling = Pooling::kMean;  // of embeddings; kNone: the file asks for another kind
   std::size_t parameters = 0, weight_bytes = 0;
-  std::string streaming_head_file;  // path of model.duo next to model.gguf: streaming heads (budget/split.h); empty: no
-                                    // such file
+  // Paths of model.duo and model.profile next to model.gguf (budget/split.h): streaming heads, and each head's share of
+  // the budget. Empty: there is no such file.
+  std::string streaming_head_file, profile_file;
 
   // RoPE tables: 0 is rope, 1 is local_rope.
   int ropes() const { return local_rope ? 2 : 1; }

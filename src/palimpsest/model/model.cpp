@@ -42,9 +42,13 @@ std::shared_ptr<Model> Model::from(GgufFile file, const ModelOptions& options) {
 
 std::shared_ptr<Model> Model::load(const std::string& path, const ModelOptions& options) {
   const std::shared_ptr<Model> model = from(GgufFile::open(path), options);
-  std::error_code ignored;
-  const auto list = std::filesystem::path(path).replace_extension(".duo");
-  if (std::filesystem::is_regular_file(list, ignored)) model->hyper_.streaming_head_file = list.string();
+  const auto beside = [&](const char* extension) {
+    std::error_code ignored;
+    const auto file = std::filesystem::path(path).replace_extension(extension);
+    return std::filesystem::is_regular_file(file, ignored) ? file.string() : std::string();
+  };
+  model->hyper_.streaming_head_file = beside(".duo");
+  model->hyper_.profile_file = beside(".profile");
   return model;
 }
 

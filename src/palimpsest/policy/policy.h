@@ -12,6 +12,7 @@
 
 #include "palimpsest/core/interrupt.h"
 #include "palimpsest/core/position_view.h"
+#include "palimpsest/core/rope_options.h"
 #include "palimpsest/core/types.h"
 #include "palimpsest/policy/options.h"
 #include "palimpsest/policy/signals.h"
@@ -50,6 +51,8 @@ struct PolicyModel {
   std::uint64_t fingerprint = 0;                              // model/fingerprint.h
   int layers = 0, kv_heads = 0, head_dim = 0, value_dim = 0;  // kv_heads: max over layers
   int heads = 0;                                              // KV heads of all layers
+  int group = 1;                                              // query heads per KV head: max over layers
+  std::vector<RopeOptions> rope = {};                         // [heads] rotation of stored keys
   std::string scorer;                                         // Method::scorer: a file, or "auto"
 };
 

@@ -2,9 +2,11 @@
 
 #include <array>
 #include <cassert>
+#include <cerrno>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <string>
 
 #include "palimpsest/core/byte_stream.h"
@@ -27,8 +29,8 @@ std::string scorer_path(const ScorerFormat& format, const PolicyModel& model) {
   const fs::path path = named ? fs::path(model.scorer) : fs::path(model.path).replace_extension(format.extension);
   std::error_code ignored;
   if (!fs::is_regular_file(path, ignored))
-    fail("policy {}: there is no scorer {}: train one (tools/train/scorer), or name it with scorer=FILE", format.policy,
-         path.string());
+    fail("policy {}: there is no scorer {}: {}, or name it with scorer=FILE", format.policy, path.string(),
+         format.made_by);
   return path.string();
 }
 
@@ -44,26 +46,42 @@ std::vector<float> read_scorer(const ScorerFormat& format, const PolicyModel& mo
   ByteReader in(all, path + " is damaged");
   static_cast<void>(in.get<Magic>());
   if (const auto version = in.get<std::uint32_t>(); version != kVersion)
-    fail("{}: is a scorer of version {}; this program reads version {}: train it again", path, version, kVersion);
+    fail("{}: is a scorer of version {}; this program reads version {}: make it again", path, version, kVersion);
   if (in.get<std::uint32_t>() != kByteOrder) fail("{}: was written for a machine of another byte order", path);
   in.require(all.size() > sizeof(Magic) + 8, "it ends too early");
   Checksum sum;
   sum.add(all.first(all.size() - 8));
   std::uint64_t checksum = 0;
   std::memcpy(&checksum, all.data() + all.size() - 8, 8);
-  in.require(sum.value() == checksum, "its checksum is wrong: truncated or changed; train it again");
+  in.require(sum.value() == checksum, "its checksum is wrong: truncated or changed; make it again");
 
   if (in.get<std::uint64_t>() != model.fingerprint)
-    fail("{}: was trained on another model than {}: train one on it (tools/train/scorer)", path,
-         model.path.empty() ? "this" : model.path);
+    fail("{}: was made for another model than {}: {}", path, model.path.empty() ? "this" : model.path, format.made_by);
   for (const int expected : {model.layers, model.kv_heads, model.head_dim, model.value_dim})
     in.require(in.get<std::int32_t>() == expected, "its shape is not the model's");
   std::vector<float> weights = in.array<float>();
-  in.require(weights.size() == static_cast<std::size_t>(model.heads) *
-                                   static_cast<std::size_t>(format.inputs + model.head_dim + model.value_dim),
-             "it has another number of weights");
+  in.require(weights.size() == at(model.heads) * format.floats, "it has another number of weights");
   for (const float w : weights) in.require(std::isfinite(w), "a weight is not a number");
   return weights;
+}
+
+void write_scorer(const std::string& path, const ScorerFormat& format, const PolicyModel& model,
+                  std::span<const float> weights) {
+  assert(format.magic.size() == sizeof(Magic) && weights.size() == at(model.heads) * format.floats);
+  std::vector<std::byte> bytes;
+  ByteWriter out([&](std::span<const std::byte> data) { bytes.insert(bytes.end(), data.begin(), data.end()); });
+  out.bytes(std::as_bytes(std::span(format.magic)));
+  out.put(kVersion);
+  out.put(kByteOrder);
+  out.put(model.fingerprint);
+  for (const int size : {model.layers, model.kv_heads, model.head_dim, model.value_dim}) out.put(std::int32_t{size});
+  out.array(weights);
+  Checksum sum;
+  sum.add(bytes);
+  out.put(sum.value());
+  std::ofstream file(path, std::ios::binary);
+  file.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+  if (!file.flush()) fail("{} cannot be written ({})", path, std::strerror(errno));
 }
 
 }  // namespace palimpsest

@@ -101,6 +101,8 @@ struct Signals {
   // removed. Requires schedule `prompt` or `prompt+step`.
   bool repeat = false;
   bool model = false;  // needs Policy::prepare()
+  // Stored keys must be rotated to their positions in the text: the score rotates queries to future positions.
+  bool original_positions = false;
   bool pairs = false;  // score() compares all tokens of a head with each other
 
   bool operator==(const Signals&) const = default;

@@ -32,10 +32,9 @@ class Temporal final : public Policy {
   }
 
   void prepare(const PolicyModel& model) override {
-    weights_ = read_scorer(
-        {.policy = "temporal", .magic = "PLMPTIME", .extension = ".temporal", .inputs = static_cast<int>(kInputs)},
-        model);
-    width_ = kInputs + static_cast<std::size_t>(model.head_dim + model.value_dim);
+    width_ = kInputs + at(model.head_dim + model.value_dim);
+    weights_ =
+        read_scorer({.policy = "temporal", .magic = "PLMPTIME", .extension = ".temporal", .floats = width_}, model);
   }
 
   void score_inserted(const HeadView& head, std::span<float> score) const override {

@@ -1,13 +1,15 @@
-"""Trains the scorers of policies `learned` and `temporal` on a model's attention: linear least squares per head.
+"""Trains the scorers of policies `learned`, `temporal` and `kvzap` on a model's attention: linear least squares per head.
 
     train.py DUMP... --out models/palimpsest-stories
 
-writes NAME.scorer and NAME.temporal. A DUMP is an output folder of `example_dump_attention MODEL TEXT TOKENS FOLDER` (texts.py
+writes NAME.scorer, NAME.temporal and NAME.kvzap. A DUMP is an output folder of `example_dump_attention MODEL TEXT TOKENS FOLDER` (texts.py
 writes texts). For queries at every `step`-th position, each preceding token is one sample:
 
     inputs   learned: 1, ||k||, ||v||, k, v; temporal: also age and attention, lately and in total
              as in src/palimpsest/policy/learned.cpp and temporal.cpp; k unrotated
     target   sqrt(mean attention that the token receives from all later queries)
+
+kvzap: each token of a text is one sample with the inputs of `learned`; target: ln(max attention while the model repeats the text).
 
 --evaluate DUMP... prints the share of later attention that the tokens with the highest scores receive, beside heuristics.
 
@@ -22,8 +24,8 @@ import struct
 import numpy as np
 
 
-FILES = {"learned": (b"PLMPSCOR", "scorer"), "temporal": (b"PLMPTIME", "temporal")}
-RIDGE = {"learned": 1e-3, "temporal": 1e-4}
+FILES = {"learned": (b"PLMPSCOR", "scorer"), "temporal": (b"PLMPTIME", "temporal"), "kvzap": (b"PLMPKZAP", "kvzap")}
+RIDGE = {"learned": 1e-3, "temporal": 1e-4, "kvzap": 1e-3}
 LATELY, LEAST = 48, 1e-4  # queries of the window: the policy has 32 to 63
 
 
@@ -59,10 +61,13 @@ KINDS = {"learned": lambda keys, values, received, query: inputs(keys[:, : query
 
 def least_squares(dumps, step):
     """{kind: weights [heads][inputs]}. Only the sums of squares and products of a dump are kept."""
-    squares, products = dict.fromkeys(KINDS, 0), dict.fromkeys(KINDS, 0)
+    squares, products = dict.fromkeys(FILES, 0), dict.fromkeys(FILES, 0)
     for folder in dumps:
         attention, keys, values = load(folder)
         received = attention.cumsum(1)
+        seen, target = inputs(keys, values), np.log(np.maximum(np.load(folder / "repeated.npy").astype(np.float64), LEAST))
+        squares["kvzap"] = squares["kvzap"] + seen.mT @ seen
+        products["kvzap"] = products["kvzap"] + (seen.mT @ target)[..., 0]
         for query in range(step - 1, attention.shape[1] * 3 // 4, step):
             target = np.sqrt(later(attention, query))[..., None]
             for kind, of in KINDS.items():
@@ -70,7 +75,7 @@ def least_squares(dumps, step):
                 squares[kind] = squares[kind] + seen.mT @ seen
                 products[kind] = products[kind] + (seen.mT @ target)[..., 0]
     weights = {}
-    for kind in KINDS:
+    for kind in FILES:
         width = squares[kind].shape[-1]
         ridge = RIDGE[kind] * np.trace(squares[kind], axis1=-2, axis2=-1)[:, None, None] / width * np.eye(width)
         weights[kind] = np.linalg.solve(squares[kind] + ridge, products[kind][..., None])[..., 0]

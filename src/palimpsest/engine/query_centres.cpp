@@ -1,0 +1,81 @@
+#include "palimpsest/engine/query_centres.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "palimpsest/core/error.h"
+#include "palimpsest/engine/session_options.h"
+#include "palimpsest/policy/query_centres.h"
+
+namespace palimpsest {
+namespace {
+
+constexpr std::size_t kPiece = 2048, kChunk = 256;
+
+// Sums in double precision; each query head has its own, so that heads may report concurrently.
+class Receiver final : public AttentionReceiver {
+ public:
+  Receiver(const Model& model, const QueryCentres& layout)
+      : hyper_(model.hyper()), layout_(layout), sums_(at(hyper_.geometry.heads()) * layout.floats()) {}
+
+  void receive(const StepSignal& signal) override {
+    const RopeOptions& rope = hyper_.rope_table(hyper_.rope_of(hyper_.geometry.layer_of(signal.head)));
+    const bool halves = rope.kind == RopeKind::kHalves;
+    const auto pairs = rope.kind == RopeKind::kNone ? 0 : at(rope.dims) / 2;
+    const auto mean = layout_.mean(std::span(sums_), signal.head, signal.member);
+    const auto lengths = layout_.lengths(std::span(sums_), signal.head, signal.member);
+    for (int i = 0; i < signal.rows.count; ++i) {
+      const auto query = signal.rows[i];
+      for (std::size_t d = 0; d < query.size(); ++d) mean[d] += double{query[d]};
+      for (std::size_t pair = 0; pair < pairs; ++pair)
+        lengths[pair] +=
+            std::hypot(double{query[halves ? pair : 2 * pair]}, double{query[halves ? pair + pairs : 2 * pair + 1]});
+    }
+  }
+  std::vector<float> means(long long tokens) const {
+    std::vector<float> out;
+    for (const double sum : sums_) out.push_back(static_cast<float>(sum / static_cast<double>(std::max(1LL, tokens))));
+    return out;
+  }
+
+ private:
+  const Hyperparameters& hyper_;
+  QueryCentres layout_;
+  std::vector<double> sums_;
+};
+
+}  // namespace
+
+std::vector<float> query_centres(Decoder& decoder, std::span<const TokenId> text,
+                                 const std::function<bool(long long done, long long total)>& progress) {
+  CacheOptions options = decoder.cache_options();
+  if (!options.pages)
+    fail("mean queries are measured on the CPU's fast path only: leave out --portable, --device and --rpc");
+  options.page_size = 64;
+  AttentionRule rule;
+  if (decoder.model().hyper().positions() != PositionKind::kRotary) rule.rotation = Rotation::kNever;
+  Receiver receiver(decoder.model(), QueryCentres(policy_model(decoder.model(), {})));
+  long long done = 0;
+  bool goes_on = true;
+  for (auto rest = text; !rest.empty() && goes_on; rest = rest.subspan(std::min(kPiece, rest.size()))) {
+    Cache cache(options);
+    for (auto piece = rest.first(std::min(kPiece, rest.size())); !piece.empty() && goes_on;) {
+      const auto chunk = piece.first(std::min(kChunk, piece.size()));
+      cache.insert(static_cast<int>(chunk.size()));
+      const SequenceStep step{
+          .cache = &cache, .rule = rule, .tokens = chunk, .receiver = &receiver, .report_queries = true};
+      decoder.step({&step, 1});
+      piece = piece.subspan(chunk.size());
+      done += static_cast<long long>(chunk.size());
+      goes_on = !progress || progress(done, static_cast<long long>(text.size()));
+    }
+  }
+  return receiver.means(done);
+}
+
+void write_query_centres(const std::string& path, const Model& model, std::span<const float> weights) {
+  const PolicyModel of = policy_model(model, {});
+  write_scorer(path, QueryCentres(of).format(), of, weights);
+}
+
+}  // namespace palimpsest

@@ -1,0 +1,154 @@
+// The expected attention from future queries, if each is its head's mean query at the position of one of the next
+// 2^0, 2^1, ... 2^16 tokens (TriAttention, arXiv 2604.04921, section 4). For a key k, as rotated to its position, a
+// query head of mean m and mean pair lengths l, both un-rotated, and the newest position P:
+//
+//   s = k . mean over the offsets d of R(P + d) m + sum over rotated pairs f of (l_f - ||m_f||) ||k_f||
+//
+// The second term is large where queries have no common direction: a long key may then receive attention from any.
+// Score: max over the query group of (s - mean) / standard deviation, both over the head's tokens.
+// The mean of the rotations by d does not change: a decision computes one rotation, by P.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "palimpsest/core/rope.h"
+#include "palimpsest/core/vectors.h"
+#include "palimpsest/policy/policy.h"
+#include "palimpsest/policy/query_centres.h"
+
+namespace palimpsest {
+namespace {
+
+constexpr int kMaxOffset = 1 << 16;
+
+// One KV head's rotation, and its mean over the offsets: [pairs] cosines, then sines.
+struct Rotation {
+  explicit Rotation(const RopeOptions& options) : frequencies(options) {
+    const int pairs = frequencies.pairs();
+    mean.resize(2 * at(pairs));
+    for (int pair = 0; pair < pairs; ++pair) {
+      double real = 0, imaginary = 0;
+      int count = 0;
+      for (int offset = 1; offset <= kMaxOffset; offset *= 2, ++count) {
+        real += std::cos(frequencies.angle(offset, pair));
+        imaginary += std::sin(frequencies.angle(offset, pair));
+      }
+      mean[at(pair)] = real / count;
+      mean[at(pairs + pair)] = imaginary / count;
+    }
+  }
+  std::size_t pairs() const { return at(frequencies.pairs()); }
+  // The elements of a pair in a row.
+  std::size_t real(std::size_t pair) const { return frequencies.kind() == RopeKind::kHalves ? pair : 2 * pair; }
+  std::size_t imaginary(std::size_t pair) const {
+    return frequencies.kind() == RopeKind::kHalves ? pair + pairs() : 2 * pair + 1;
+  }
+
+  RopeFrequencies frequencies;
+  std::vector<double> mean;
+};
+
+class TriAttention final : public Policy {
+ public:
+  Signals signals() const override { return {.keys = Keys{}, .model = true, .original_positions = true}; }
+
+  void prepare(const PolicyModel& model) override {
+    centres_ = QueryCentres(model);
+    weights_ = read_scorer(centres_.format(), model);
+    for (const RopeOptions& options : model.rope) rotations_.emplace_back(options);
+    members_.assign(at(model.heads), 0);
+    // Lengths become l - ||m||.
+    for (int head = 0; head < model.heads; ++head)
+      for (int member = 0; member < model.group; ++member) {
+        const auto mean = centres_.mean(std::span(weights_), head, member);
+        const auto lengths = centres_.lengths(std::span(weights_), head, member);
+        if (std::ranges::all_of(mean, [](float x) { return x == 0; })) break;  // this layer's group is smaller
+        ++members_[at(head)];
+        const Rotation& rotation = rotations_[at(head)];
+        for (std::size_t pair = 0; pair < rotation.pairs(); ++pair)
+          lengths[pair] -= std::hypot(mean[rotation.real(pair)], mean[rotation.imaginary(pair)]);
+      }
+  }
+
+  void score(const HeadView& head, std::span<float> score) const override {
+    const Rotation& rotation = rotations_[at(head.table)];
+    const auto dim = static_cast<std::size_t>(head.keys.width);
+    Position newest = 0;
+    int tokens = 0;
+    for (std::size_t i = 0; i < score.size(); ++i) {
+      if (head.position[i] == kNoPosition) continue;
+      newest = std::max(newest, head.position[i]);
+      ++tokens;
+    }
+    thread_local std::vector<float> at_newest, lengths, future, s;
+    at_newest.resize(2 * rotation.pairs());
+    rotation.frequencies.row(newest, at_newest.data());
+    pair_lengths(head, rotation, lengths);
+    s.resize(score.size());
+    std::ranges::fill(score, -std::numeric_limits<float>::infinity());
+    for (int member = 0; member < members_[at(head.table)]; ++member) {
+      const auto mean = centres_.mean(std::span(weights_), head.table, member).first(dim);
+      future.assign(mean.begin(), mean.end());
+      rotate(rotation, at_newest, future);
+      dot_rows(head.keys, future, s);
+      if (rotation.pairs() > 0) {
+        const auto excess = centres_.lengths(std::span(weights_), head.table, member).first(rotation.pairs());
+        for (std::size_t i = 0; i < s.size(); ++i)
+          s[i] += dot(std::span(lengths).subspan(i * excess.size(), excess.size()), excess);
+      }
+      double sum = 0, squares = 0;
+      for (std::size_t i = 0; i < s.size(); ++i)
+        if (head.position[i] != kNoPosition) sum += double{s[i]};
+      const double middle = sum / std::max(1, tokens);
+      for (std::size_t i = 0; i < s.size(); ++i)
+        if (head.position[i] != kNoPosition) squares += (double{s[i]} - middle) * (double{s[i]} - middle);
+      const double deviation = std::sqrt(squares / std::max(1, tokens));
+      const double scale = deviation > 0 ? 1 / deviation : 0;
+      for (std::size_t i = 0; i < s.size(); ++i)
+        score[i] = std::max(score[i], static_cast<float>((double{s[i]} - middle) * scale));
+    }
+  }
+
+ private:
+  // The length of each rotated pair of each key: [tokens][pairs].
+  static void pair_lengths(const HeadView& head, const Rotation& rotation, std::vector<float>& lengths) {
+    const std::size_t pairs = rotation.pairs();
+    lengths.resize(at(head.keys.count) * pairs);
+    for (int i = 0; i < head.keys.count; ++i) {
+      const auto key = head.keys[i];
+      float* const out = lengths.data() + at(i) * pairs;
+      for (std::size_t pair = 0; pair < pairs; ++pair) {
+        const float a = key[rotation.real(pair)], b = key[rotation.imaginary(pair)];
+        out[pair] = std::sqrt(a * a + b * b);
+      }
+    }
+  }
+
+  // By the newest position, then by the mean of the offsets' rotations.
+  static void rotate(const Rotation& rotation, std::span<const float> at_newest, std::span<float> row) {
+    const std::size_t pairs = rotation.pairs();
+    for (std::size_t pair = 0; pair < pairs; ++pair) {
+      const double c =
+          double{at_newest[pair]} * rotation.mean[pair] - double{at_newest[pairs + pair]} * rotation.mean[pairs + pair];
+      const double s =
+          double{at_newest[pair]} * rotation.mean[pairs + pair] + double{at_newest[pairs + pair]} * rotation.mean[pair];
+      float &real = row[rotation.real(pair)], &imaginary = row[rotation.imaginary(pair)];
+      const double a = double{real}, b = double{imaginary};
+      real = static_cast<float>(a * c - b * s);
+      imaginary = static_cast<float>(a * s + b * c);
+    }
+  }
+
+  QueryCentres centres_{PolicyModel{}};
+  std::vector<float> weights_;
+  std::vector<Rotation> rotations_;  // [KV heads of all layers]
+  std::vector<int> members_;         // likewise: query heads
+};
+
+}  // namespace
+
+PALIMPSEST_POLICY(triattention, TriAttention,
+                  "expected attention from the model's mean queries, 1 to 65,536 tokens ahead (arXiv 2604.04921)")
+
+}  // namespace palimpsest
