@@ -245,6 +245,8 @@ double of_both(const CacheTypes& types, Of of) {
 }
 
 double same_score_of(CacheType type) {
+  // A query is rounded to 8 bits: the error of a score of s, e^error of its weight, is up to s / 100.
+  if (type == CacheType::kQ4_0 || type == CacheType::kQ4) return 3e-1;
   return type == CacheType::kF32 ? 2e-5 : type == CacheType::kF16 ? 1e-2 : type == CacheType::kBF16 ? 4e-2 : 1e-1;
 }
 
