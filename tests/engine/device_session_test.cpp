@@ -175,6 +175,53 @@ TEST_F(DeviceSession, EditsInTheMiddle) {
   }
 }
 
+// Of three drafts, every count is accepted in turn: logits and kept tokens are those of a text read token by token.
+TEST_F(DeviceSession, Drafts) {
+  const auto text = some_text(170);
+  const auto decoder = on_device();
+  for (const char* method :
+       {"full", "snapkv:budget=48", "streaming:budget=40,every=9", "streaming:budget=40,every=9,positions=original",
+        "lazy:budget=40,every=16", "random:budget=40,every=9", "streaming:budget=40,every=9,mechanism=gather"}) {
+    SCOPED_TRACE(method);
+    SessionOptions options = device_options(method);
+    Session plain(decoder, options);
+    options.draft_max = 3;
+    Session drafting(decoder, options);
+    plain.prefill(std::span(text).first(60));
+    drafting.prefill(std::span(text).first(60));
+    long long read = 0;
+    for (std::size_t at = 60, turn = 0; at + 4 < text.size(); ++turn) {
+      std::vector<TokenId> drafts(text.begin() + static_cast<std::ptrdiff_t>(at) + 1,
+                                  text.begin() + static_cast<std::ptrdiff_t>(at) + 4);
+      const std::size_t wanted = turn % 4;
+      for (std::size_t i = wanted; i < 3; ++i) drafts[i] = (drafts[i] + 1) % kVocabulary;
+      const auto logits = drafting.decode(text[at], drafts);
+      const std::size_t rows = logits.size() / kVocabulary, accepted = std::min(wanted, rows - 1);
+      const std::vector<float> got(logits.begin(),
+                                   logits.begin() + static_cast<std::ptrdiff_t>((accepted + 1) * kVocabulary));
+      read += static_cast<long long>(rows) - 1;
+      drafting.accept(static_cast<int>(accepted));
+      const auto truth = decoded(plain, std::span(text).subspan(at, accepted + 1));
+      EXPECT_LE(max_relative_error(got, truth, kVocabulary), 2e-5) << at;
+      at += accepted + 1;
+      for (int table = 0; table < plain.cache().tables(); ++table)
+        ASSERT_EQ(positions_kept(drafting.cache(), table), positions_kept(plain.cache(), table)) << at;
+    }
+    EXPECT_GT(read, 60);
+  }
+}
+
+TEST_F(DeviceSession, DraftsThatChangeWhatIsKeptAreRefused) {
+  const auto decoder = on_device();
+  for (const char* method : {"streaming:budget=40", "h2o:budget=40,every=9", "knorm:budget=40,every=9"}) {
+    SessionOptions options = device_options(method);
+    options.draft_max = 3;
+    EXPECT_NE(error_of([&] { Session(decoder, options); }).find("on devices: supported where no token is dropped"),
+              std::string::npos)
+        << method;
+  }
+}
+
 struct DeviceAnswers {
   explicit DeviceAnswers(const SchedulerOptions& options, std::shared_ptr<Decoder> decoder = on_device())
       : scheduler(std::move(decoder), nullptr, options) {}
@@ -222,6 +269,22 @@ TEST(DeviceScheduler, AnswersAsEachAlone) {
     alone.run();
     EXPECT_EQ(together.answers[i]->tokens, alone.answers[0]->tokens) << spell_short(requests[i].method);
     EXPECT_EQ(alone.scheduler.load().used_bytes, 0U);
+  }
+}
+
+// With drafts from the text itself, beside others without.
+TEST(DeviceScheduler, AnswersWithDrafts) {
+  for (const char* method : {"full", "snapkv:budget=48"}) {
+    Request request = device_request(method, 60);
+    DeviceAnswers plain(device_scheduler_options()), drafting(device_scheduler_options());
+    plain.submit(request);
+    drafting.submit(request);
+    request.drafts = {.max = 3, .adaptive = false};
+    drafting.submit(request);
+    plain.run();
+    drafting.run();
+    EXPECT_EQ(drafting.answers[0]->tokens, plain.answers[0]->tokens);
+    EXPECT_EQ(drafting.answers[1]->tokens, plain.answers[0]->tokens);
   }
 }
 

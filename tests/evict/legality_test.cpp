@@ -120,9 +120,9 @@ const std::vector<Example>& examples() {
          t.draft_max = 4;
          t.shares_layers = true;
        }},
-      {"drafts: host pages",
-       "full",
-       {},
+      {"drafts: device",
+       "h2o:every=8",
+       sum,
        [](PlanTarget& t) {
          t.draft_max = 4;
          t.shape.pages = false;

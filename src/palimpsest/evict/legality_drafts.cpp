@@ -21,6 +21,9 @@ bool room_for_drafts(C c) {
   return !m.evicts() || m.schedule == Schedule::kPrompt || m.schedule == Schedule::kPage || m.interval > 1 ||
          m.how().whole_pages || drops_each(c);
 }
+bool observes_decode(C c) {
+  return c.method.evicts() && c.method.schedule != Schedule::kPrompt && !c.signals.positions_only();
+}
 bool has_windows(C c) {
   const HeadGeometry& geometry = c.target->shape.geometry;
   for (int layer = 0; layer < geometry.layers(); ++layer)
@@ -35,9 +38,14 @@ constexpr auto kDrafts = std::to_array<Requirement>({
      [](C) -> std::string {
        return "drafts with a model whose layers share their caches are unsupported: leave them out";
      }},
-    {Scope::kTarget, "drafts: host pages", drafts, [](C c) { return c.target->shape.pages; },
-     [](C) -> std::string {
-       return "drafts are supported on the CPU's fast path only: leave out --portable, --device and --rpc, or drafts";
+    {Scope::kTarget, "drafts: device", [](C c) { return drafts(c) && !c.target->shape.pages; },
+     [](C c) { return !drops_each(c) && !has_windows(c) && !observes_decode(c) && c.target->shape.state_floats == 0; },
+     [](C c) {
+       return fmt::format(
+           "drafts with {} on devices: supported where no token is dropped between them and no policy observes them "
+           "(full, schedule=prompt, a policy by position with every={} or more; no attention windows, no recurrent "
+           "layers); leave out drafts, or --portable, --device and --rpc",
+           c.method.name, c.target->draft_max + 1);
      }},
     {Scope::kTarget, "drafts: query group", drafts,
      [](C c) { return max_draft_tokens(c.target->shape.geometry.max_group()) > 1; },
