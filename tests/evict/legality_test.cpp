@@ -106,7 +106,7 @@ const std::vector<Example>& examples() {
          t.shape.pages = false;
          t.shape.geometry = t.shape.geometry.with_types(CacheType::kQ8_0, CacheType::kQ4);
        }},
-      {"host pages", "keydiff", keys, [](PlanTarget& t) { t.shape.pages = false; }},
+      {"host pages", "peak", {.attention_max = AttentionMax{}}, [](PlanTarget& t) { t.shape.pages = false; }},
       {"rows: one rotation", "compact-shift", keys},
       {"split: file beside the model", "duo", {}},
       {"shared steps: a cache", "window-recompute", {}, [](PlanTarget& t) { t.shares_steps = true; }},

@@ -42,7 +42,7 @@ bool compares_rows(const std::string& policy) {
 // Policies that need the CPU's fast path.
 bool host_only(const std::string& policy) {
   return policy == "kvzip" || policy == "peak" || policy == "global-local" || policy == "temporal" ||
-         compares_rows(policy);
+         policy == "r-kv" || policy == "expected-attention";
 }
 
 // Policies whose scores have rounding errors: attention weights, comparisons of rows.
@@ -216,7 +216,7 @@ bool Combination::exists() const {
   if (!kv_format(type.key).elementwise() && stock_operators() && scored()) return false;
   // Victims are spared evenly by age: if two near-equal scores swap, other victims are spared. Keys that are rounded at
   // each move give scores that cannot be compared.
-  const bool rounded = type != CacheType::kF32 || path == Path::kVulkan;
+  const bool rounded = type != CacheType::kF32 || path == Path::kVulkan || (stock_operators() && compares_rows(policy));
   if (scored() && rounded && (spare || overlap || way == "delta" || split == "ada")) return false;
   if (policy == "none" && !split.empty()) return false;
   if (sequences > 1 && (timing.prompt == kAll || grows)) return false;  // lockstep: one token per step

@@ -21,7 +21,7 @@ class CacheStorage {
   virtual void on_moves(int table, std::span<const Move> moves) = 0;
   virtual void on_cleared() = 0;  // all slots are empty
   // The keys and values of a head's first `slots` slots, as pages hold them, in f32: [slots][key width], [slots][value
-  // width]. write_head() takes memory for them, and throws Error. From any thread.
+  // width]; read_head(): empty: not read. write_head() takes memory, and throws Error. From any thread.
   virtual void read_head(int head, int slots, std::span<float> keys, std::span<float> values) = 0;
   virtual void write_head(int head, int slots, std::span<const float> keys, std::span<const float> values) = 0;
   // The device has the rotary pairs of keys as halves, in a type of blocks: keys in another order would be rounded once

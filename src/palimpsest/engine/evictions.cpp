@@ -25,6 +25,15 @@ class Timer {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
+// A head's keys and values, from pages or a device; empty: not asked for.
+void read_rows(const Cache& cache, int head, std::span<float> keys, std::span<float> values) {
+  if (CacheStorage* const device = cache.storage())
+    return device->read_head(head, cache.table(head).slots(), keys, values);
+  const LayerView view = cache.view(cache.geometry().layer_of(head));
+  if (!keys.empty()) read_keys(view, cache.head(head), keys.data());
+  if (!values.empty()) read_values(view, cache.head(head), values.data());
+}
+
 }  // namespace
 
 Evictions::Evictions(const Hyperparameters& hyper, const MethodPlan& plan, Cache& cache, Evictor& evictor,
@@ -183,14 +192,15 @@ void Evictions::score_tables(int coming, Phase phase, TableRange tables) {
                                  frequencies_[at].kind(), rotations[rope_of_[at]], rotated);
     }
     if ((signals.keys || signals.values) && evictor_.reads_rows(cache_, t)) {
-      const LayerView view = cache_.view(layer);
-      const HeadPages& head = cache_.head(t);
-      if (signals.keys) k = rows_of(keys, view.head_dim), read_keys(view, head, keys.data());
-      if (signals.values) v = rows_of(values, view.value_dim), read_values(view, head, values.data());
+      const LayerGeometry& g = geometry.layer(layer);
+      keys.clear(), values.clear();
+      if (signals.keys) k = rows_of(keys, g.key_width);
+      if (signals.values) v = rows_of(values, g.value_width);
+      read_rows(cache_, t, keys, values);
     }
     evictor_.score_table(cache_, t, k, v, coming, phase, queries, interrupt_.get());
   };
-  if (workers_ != nullptr)
+  if (workers_ != nullptr && cache_.storage() == nullptr)  // a device is read by one thread
     workers_->run(tables.last - tables.first, score_table);
   else
     for (int i = 0; i < tables.last - tables.first; ++i) score_table(i);

@@ -111,12 +111,15 @@ double comparisons(C c) {
   return sum;
 }
 
-// The choice that needs keys and values in host pages, or other weights than means; empty: none does.
+// The choice that needs keys and values in host pages, all queries, or other weights than means; empty: none does.
 std::string of_host_pages(C c) {
   if (c.rule.rotated_at_rank) return "rerotate delta";
-  if (reads_cache(c) || c.signals.sums() || c.signals.query_moments ||
-      c.signals.reduction() != WeightReduction::kMeanOverGroup)
+  if (c.signals.sums() || c.signals.query_moments || c.signals.reduction() != WeightReduction::kMeanOverGroup)
     return "policy " + c.method.policy;
+  // Devices may have the pairs of such keys in another order (CacheStorage::keeps_halves).
+  const CacheType key = c.target->shape.geometry.layer_geometry(0).key_type;
+  if (c.signals.original_positions && !kv_format(key).elementwise())
+    return fmt::format("policy {} with keys of type {}", c.method.policy, kv_format(key).name);
   return c.method.how().changes_kept() ? fmt::format("mechanism {}", c.method.how().name) : "";
 }
 

@@ -274,12 +274,16 @@ void PortableStorage::read_head(int head, int slots, std::span<float> keys, std:
   const LayerGeometry& g = shape_.geometry.layer(layer);
   const std::size_t key = static_cast<std::size_t>(g.key_width), value = static_cast<std::size_t>(g.value_width),
                     capacity = static_cast<std::size_t>(capacity_), count = static_cast<std::size_t>(slots);
-  std::vector<float> rows(count * key);
-  read_part(this->keys(layer), own, bytes_of_head_, rows);
-  for (std::size_t slot = 0; slot < count; ++slot)
-    for (int d = 0; d < g.key_width; ++d)
-      keys[slot * key + static_cast<std::size_t>(d)] =
-          rows[slot * key + place_of(d, paired_[static_cast<std::size_t>(layer)])];
+  std::vector<float> rows;
+  if (!keys.empty()) {
+    rows.resize(count * key);
+    read_part(this->keys(layer), own, bytes_of_head_, rows);
+    for (std::size_t slot = 0; slot < count; ++slot)
+      for (int d = 0; d < g.key_width; ++d)
+        keys[slot * key + static_cast<std::size_t>(d)] =
+            rows[slot * key + place_of(d, paired_[static_cast<std::size_t>(layer)])];
+  }
+  if (values.empty()) return;
   if (values_in_rows_) return read_part(this->values(layer), own, bytes_of_head_, values);
   rows.resize(capacity * value);
   read_part(this->values(layer), own, bytes_of_head_, rows);
