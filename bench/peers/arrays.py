@@ -71,7 +71,7 @@ def main():
     tokens = palimpsest.Model(path).tokenize(TEXT)
     with tempfile.TemporaryDirectory() as folder:
         np.save(folder + "/tokens.npy", tokens)
-        packages = [f"torch=={environment.TORCH}", "numpy", "kvpress==0.5.5", "gguf==0.19.0"]  # as run.py
+        packages = [f"torch=={environment.TORCH}", "numpy", "kvpress==0.5.5", "gguf==0.19.0", "optimum-quanto==0.2.7"]  # as run.py
         python = environment.python(f"torch-{environment.TORCH}", packages, "5 GB")
         environ = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
         subprocess.run([python, "-c", REFERENCE, HERE, path, folder], check=True, env=environ)

@@ -17,8 +17,9 @@ PROGRAM = os.environ.get("PALIMPSEST_PROGRAM", REPO / "build" / "palimpsest")
 
 
 def answers(task, tokenizer):
-    server = Server(PROGRAM, "--port", 0, "-m", task["model"], "-t", task["threads"])
-    name, _, rest = task["method"].partition(":")
+    method, _, kind = task["method"].partition(" ")  # "snapkv:budget=256 q4"
+    server = Server(PROGRAM, "--port", 0, "-m", task["model"], "-t", task["threads"], "--cache-type", kind or "f16")
+    name, _, rest = method.partition(":")
     cache = {"method": name, **dict(pair.split("=") for pair in rest.split(",") if pair)}
     tokens = []
     for prompt in task["prompts"]:

@@ -1,5 +1,6 @@
 """Hugging Face transformers, with the cache compressed by a kvpress press after the prompt. `method`: {} or
-{"press": "SnapKVPress", "budget": 256, ...its arguments}; the compression ratio is set so that `budget` tokens of each prompt are kept."""
+{"press": "SnapKVPress", "budget": 256, ...its arguments}; the compression ratio is set so that `budget` tokens of each prompt are kept.
+"of": another press, whose scores it takes. "bits": of the cache, quantised by quanto in groups of 64 after the prompt; answers stay in the weights' type."""
 import contextlib
 import importlib.metadata
 import pathlib
@@ -16,9 +17,17 @@ from bpe import Tokenizer  # noqa: E402
 
 
 def press_of(method, prompt):
-    arguments = {k: v for k, v in method.items() if k not in ("press", "budget", "counts")}
+    arguments = {k: v for k, v in method.items() if k not in ("press", "budget", "counts", "bits", "of")}
     ratio = max(0.0, 1 - (method["budget"] + 0.5) / len(prompt))  # presses round the number of kept tokens down
+    if "of" in method:
+        return getattr(kvpress, method["press"])(press=press_of({**method["of"], "budget": method["budget"]}, prompt), **arguments)
     return getattr(kvpress, method["press"])(compression_ratio=ratio, **arguments)
+
+
+def cache_of(model, method):
+    if bits := method.get("bits"):
+        return transformers.QuantizedCache(backend="quanto", config=model.config, nbits=bits, axis_key=0, axis_value=0, q_group_size=64, residual_length=32)
+    return transformers.DynamicCache(config=model.config)
 
 
 class OurTokenizer:
@@ -71,8 +80,8 @@ def kept(model, method, prompt, counts):
 
 @torch.inference_mode()
 def write(model, method, prompt, tokens, heard=lambda: None):
-    cache = transformers.DynamicCache(config=model.config)
-    with press_of(method, prompt)(model) if method else contextlib.nullcontext():
+    cache = cache_of(model, method)
+    with press_of(method, prompt)(model) if "press" in method else contextlib.nullcontext():
         logits = model(torch.tensor([prompt]), past_key_values=cache, logits_to_keep=1).logits
     written = []
     for n in range(tokens):
