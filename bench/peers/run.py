@@ -89,6 +89,7 @@ def bytes_rows(tokens):
             ("adakv", [ours("adakv"), press("AdaKVPress", of=snapkv)]),
             ("ems", [ours("ems")]),
             ("kvzip", [ours("kvzip")]),
+            ("kvzap", [("palimpsest", f"kvzap:budget={budget},schedule=prompt,recent=16 q4")]),  # kvpress's maps are of other models
             ("lagkv", [("palimpsest", f"lagkv:budget={budget},schedule=prompt q4"), press("LagKVPress", n_sink=4, lag_size=128)]),
             ("expected-attention", [("palimpsest", f"expected-attention:budget={budget},schedule=prompt q4"), press("ExpectedAttentionPress")]),
             ("compactor", [press("CompactorPress")]),
