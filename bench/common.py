@@ -42,7 +42,8 @@ def random_model(program, folder, shape, type_name):
     if not os.path.exists(path):
         os.makedirs(folder, exist_ok=True)
         say(f"writing {path}")
-        run([program, "bench", "make-model", "--synthetic", f"{shape}@type={type_name}", "-o", path])
+        run([program, "bench", "make-model", "--synthetic", f"{shape}@type={type_name}", "-o", path + ".part"])
+        os.replace(path + ".part", path)  # an interrupted run leaves no half a model
     return path
 
 

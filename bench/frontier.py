@@ -30,7 +30,7 @@ from bpe import Tokenizer  # noqa: E402
 from documents import saga  # noqa: E402
 
 BITS = {"f16": 16, "q8_0": 8.5, "q4": 4.5}  # of an element, scales included
-METHODS = ["random", "streaming", "ems", "global-local", "h2o", "peak", "keydiff", "keydiff+profile", "lagkv", "r-kv", "expected-attention", "triattention", "learned", "kvzap", "kvzap+profile",
+METHODS = ["random", "streaming", "ems", "global-local", "h2o", "a2sf", "peak", "keydiff", "keydiff+profile", "lagkv", "r-kv", "expected-attention", "triattention", "learned", "kvzap", "kvzap+profile",
            "temporal", "temporal+profile", "snapkv", "critical", "critical+profile", "pyramidkv", "adakv", "kvzip"]
 SHOWN = {"f16": ["ems", "keydiff", "kvzap", "streaming"], "q8_0": [],
          "q4": ["kvzap", "temporal+profile", "triattention", "ems", "critical", "keydiff", "lagkv", "streaming"]}  # in the plot

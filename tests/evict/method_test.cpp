@@ -145,26 +145,28 @@ struct Fault {
 TEST(Method, StringsThatCannotBeRead) {
   const Fault faults[] = {
       {"",
-       "unknown method '': use auto, full, streaming, lazy, h2o, peak, random, tova, snapkv, critical, pyramidkv, "
+       "unknown method '': use auto, full, streaming, lazy, h2o, peak, a2sf, random, tova, snapkv, critical, "
+       "pyramidkv, "
        "adakv, "
        "expected-attention, triattention, kvzip, scissorhands, lagkv, r-kv, "
        "global-local, ems, cam, paged-eviction, knorm, keydiff, duo, learned, kvzap, temporal, sparse, "
        "compact-shift or window-recompute"},
       {"Streaming",
-       "unknown method 'Streaming': use auto, full, streaming, lazy, h2o, peak, random, tova, snapkv, critical, "
+       "unknown method 'Streaming': use auto, full, streaming, lazy, h2o, peak, a2sf, random, tova, snapkv, critical, "
        "pyramidkv, adakv, "
        "expected-attention, triattention, kvzip, scissorhands, lagkv, r-kv, "
        "global-local, ems, cam, paged-eviction, knorm, keydiff, duo, learned, kvzap, temporal, sparse, "
        "compact-shift or window-recompute"},
       {"streaming ",
-       "unknown method 'streaming ': use auto, full, streaming, lazy, h2o, peak, random, tova, snapkv, critical, "
+       "unknown method 'streaming ': use auto, full, streaming, lazy, h2o, peak, a2sf, random, tova, snapkv, critical, "
        "pyramidkv, adakv, "
        "expected-attention, triattention, kvzip, scissorhands, lagkv, r-kv, "
        "global-local, ems, cam, paged-eviction, knorm, keydiff, duo, learned, kvzap, temporal, sparse, "
        "compact-shift or "
        "window-recompute"},
       {":budget=1",
-       "unknown method '': use auto, full, streaming, lazy, h2o, peak, random, tova, snapkv, critical, pyramidkv, "
+       "unknown method '': use auto, full, streaming, lazy, h2o, peak, a2sf, random, tova, snapkv, critical, "
+       "pyramidkv, "
        "adakv, "
        "expected-attention, triattention, kvzip, scissorhands, lagkv, r-kv, "
        "global-local, ems, cam, paged-eviction, knorm, keydiff, duo, learned, kvzap, temporal, sparse, "

@@ -30,6 +30,7 @@ const std::vector<std::string> kPolicies = {"none",
                                             "kvzap",
                                             "observed-attention",
                                             "peak",
+                                            "a2sf",
                                             "critical"};
 // Policies that expect queries at later positions of the text.
 bool looks_ahead(const std::string& policy) {
@@ -49,7 +50,7 @@ bool host_only(const std::string& policy) {
 bool rounded_score(const std::string& policy) {
   return compares_rows(policy) || policy == "h2o" || policy == "snapkv" || policy == "tova" ||
          policy == "scissorhands" || policy == "global-local" || policy == "kvzip" || policy == "temporal" ||
-         policy == "observed-attention" || policy == "peak" || policy == "critical";
+         policy == "observed-attention" || policy == "peak" || policy == "a2sf" || policy == "critical";
 }
 const std::vector<std::string> kMechanisms = {"in-place", "shift", "gather", "block", "append", "merge", "merge-own"};
 const std::vector<std::pair<std::string, std::string>> kPositions = {{"original", ""},       {"cache", "two-query"},

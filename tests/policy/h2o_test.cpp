@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <random>
 
 #include "palimpsest/policy/policy.h"
@@ -52,6 +53,33 @@ TEST(Peak, ScoresAreTheLargestWeightSoFar) {
     policy->score({.position = position, .attention = attention, .inserted = 3}, score);
     for (std::size_t i = 0; i < kTokens; ++i) expected[i] = std::max(expected[i], attention[i]);
     EXPECT_EQ(score, expected);
+  }
+}
+
+// Policy a2sf: each query's weights times 0.99 to the number of queries since, in steps of any size.
+TEST(A2sf, WeightsFade) {
+  std::mt19937 random(4);
+  std::exponential_distribution<float> weight(1);
+  const auto policy = make_policy("a2sf");
+  constexpr std::size_t kTokens = 40;
+  const int sizes[] = {20, 1, 1, 7, 1, 64, 1};
+  std::vector<std::vector<float>> all;
+  std::vector<Position> position(kTokens);
+  std::vector<float> score(kTokens, 0);
+  for (const int size : sizes) {
+    std::vector<float> attention(kTokens);
+    for (float& x : attention) x = weight(random);
+    policy->score({.position = position, .attention = attention, .inserted = size}, score);
+    all.push_back(attention);
+  }
+  for (std::size_t i = 0; i < kTokens; ++i) {
+    double expected = 0;
+    for (std::size_t step = 0; step < all.size(); ++step) {
+      int since = 0;
+      for (std::size_t later = step + 1; later < all.size(); ++later) since += sizes[later];
+      expected += std::pow(0.99, since) * double{all[step][i]};
+    }
+    EXPECT_NEAR(double{score[i]}, expected, 1e-5 * expected);
   }
 }
 
