@@ -188,7 +188,7 @@ TEST_F(BadInputTest, CommandLines) {
   expect_refused(on({"run", "-md", model_, "--draft-p-min", "2"}), "--draft-p-min 2");
   expect_refused(on({"run", "-md", model_, "--draft-method", "nosuch"}), "nosuch");
   expect_refused(on({"run", "-md", model_, "--lookup"}), "--lookup");
-  expect_refused(on({"run", "--lookup", "--portable"}), "--portable");
+  expect_refused(on({"run", "--lookup", "--portable", "--method", "h2o:every=16"}), "on devices");
   expect_refused(on({"run", "--lookup", "--method", "tova"}), "every=9");
   expect_refused({"bench", "decode", "--synthetic", "tiny-llama", "--draft-max", "0,x"}, "--draft-max");
   expect_refused({"bench", "decode", "--synthetic", "tiny-llama", "--draft-max", "2", "--draft-accept", "1.5"}, "1.5");

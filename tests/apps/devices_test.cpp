@@ -60,7 +60,8 @@ TEST_F(RpcCommand, WritesTheSameText) {
   EXPECT_EQ(model["devices"][0]["layers"][0], 0);
   EXPECT_EQ(model["devices"][1]["layers"][1], layers_ - 1);
 
-  expect_refused(on({"run", "--lookup", "--rpc", servers_}), "--portable, --device and --rpc");
+  expect_refused(on({"run", "--lookup", "--method", "h2o:every=16", "--rpc", servers_}),
+                 "--portable, --device and --rpc");
   expect_refused({"rpc-server", "--port", servers_.substr(servers_.rfind(':') + 1)}, "cannot listen");
 }
 

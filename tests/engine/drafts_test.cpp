@@ -200,6 +200,13 @@ TEST(Drafts, AreAsIfReadOneByOne) {
   EXPECT_EQ(mechanisms_seen.size(), 7U);
 }
 
+// A drop empties a page, which a step of one token gives back: drafts must not keep it.
+TEST(Drafts, LeavePagesAsTheyWouldBe) {
+  for (const char* method : {"streaming:budget=48,every=8,max-drop=5,slack=3", "streaming:budget=48,every=8,max-drop=2",
+                             "streaming:budget=48,every=8,slack=3,overlap=2"})
+    for (unsigned seed = 0; seed < 12; ++seed) compare({.method = method, .draft_max = 12}, seed);
+}
+
 // One after another, so that a list of methods meets all types.
 CacheType type_of(unsigned seed) {
   constexpr CacheType kTypes[] = {CacheType::kF32, CacheType::kF16, CacheType::kQ8_0, CacheType::kQ4};

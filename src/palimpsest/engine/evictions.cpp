@@ -69,7 +69,9 @@ void Evictions::decide(int coming, Phase phase, TableRange tables) {
 int Evictions::room_for_drafts() const {
   int room = evictor_.room_for_out_of_window(cache_);
   for (int t = 0; t < cache_.tables(); ++t) {
-    const int free = cache_.table(t).free_slots() + evictor_.dropped(t);
+    // A page that this step's drop empties is given back if one token comes: drafts would take its slots instead.
+    if (evictor_.dropped(t) > 0) return 1;
+    const int free = cache_.table(t).free_slots();
     room = std::min(room, free == 0 ? cache_.options().page_size : free);
   }
   return room;
