@@ -8,6 +8,7 @@ Scripts with the same name share an environment; missing packages are added.
 import os
 import pathlib
 import shlex
+import shutil
 import subprocess
 import sys
 
@@ -33,6 +34,8 @@ def python(name, packages, size):
             except OSError as error:
                 raise Unavailable(f"{missing} cannot be installed: {error}") from error
             if ended.returncode != 0:
+                if not done.exists():
+                    shutil.rmtree(root, ignore_errors=True)  # half an environment would stay broken
                 last = (ended.stderr.strip() or ended.stdout.strip()).splitlines()[-1:]
                 raise Unavailable(f"{', '.join(missing)} cannot be installed: {' '.join(last)}")
         done.write_text("\n".join([*(have or []), *missing, ""]))
