@@ -27,7 +27,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from server import REPO, Server  # noqa: E402
 
 FLAGS = ["--port", 0, "--chat-template", "chatml", "--max-num-seqs", 32, "--max-queue", 64, "--cache-memory", 16,
-         "--page-size", 16, "--prefill-chunk", 64]
+         "--page-size", 16, "--prefill-chunk", 64, "--cache-type", "f16"]  # so little memory would be 4 bits, which compact-shift refuses
 METHODS = ["streaming:budget=64", "streaming:budget=48,every=8", "h2o:budget=48", "h2o:budget=96,positions=cache",
            "full", "sparse:budget=64", "lazy:budget=64,every=6", "knorm:budget=64,mechanism=append",
            "paged-eviction:budget=64", "keydiff:budget=48", "compact-shift:budget=64", "tova:budget=48",
