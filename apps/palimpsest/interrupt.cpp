@@ -15,8 +15,8 @@ void on_signal(int) {
 void install() {
   struct sigaction action {};
   action.sa_handler = on_signal;
-  action.sa_flags =
-      static_cast<int>(SA_RESETHAND);  // the second signal ends the program. No SA_RESTART: reads are interrupted.
+  // The second signal ends the program. Restarted: a write that waits for a slow terminal goes on; input is polled.
+  action.sa_flags = static_cast<int>(SA_RESETHAND | SA_RESTART);
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
 }

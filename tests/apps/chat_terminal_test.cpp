@@ -155,9 +155,6 @@ TEST_F(ChatTerminal, CtrlCStopsAnAnswerAndLeavesOnlyAtTheSecondTime) {
   for (int i = 0; i < 600 && screen().find("> Tell me") != std::string::npos; ++i)  // until it scrolled away
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
   press("C-c");
-  std::this_thread::sleep_for(std::chrono::seconds(1));
-  // One run in six on a fast machine; the cause is not known.
-  if (tmux({"has-session"}).code != 0) GTEST_SKIP() << "open fault: the session ended at the first Ctrl-C";
   settle();
   press("C-c");
   wait_for("(Ctrl-C again or /exit to quit)");

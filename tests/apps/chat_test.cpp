@@ -1,9 +1,18 @@
 // palimpsest chat, driven through pipes.
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <atomic>
+#include <chrono>
 #include <csignal>
+#include <cstdio>
+#include <thread>
 
 #include "tests/apps/command.h"
+#include "tests/support/own_file.h"
 
 namespace palimpsest::testing {
 namespace {
@@ -147,6 +156,44 @@ TEST_F(ChatTest, CtrlCStopsTheAnswerNotTheConversation) {
   process.signal(SIGINT);
   process.write("/exit\n");
   const Finished done = process.wait();
+  EXPECT_EQ(done.code, 0) << done.err;
+}
+
+// Ctrl-C while a write waits because nobody reads the pipe (or the terminal is slow): the conversation goes on.
+TEST_F(ChatTest, CtrlCDuringAWriteThatWaitsStopsTheAnswerOnly) {
+  const std::string fifo = own_file("chat.fifo");
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  const int pipe = ::open(fifo.c_str(), O_RDWR | O_NONBLOCK);
+  ASSERT_GE(pipe, 0);
+#ifdef F_SETPIPE_SZ
+  ::fcntl(pipe, F_SETPIPE_SZ, 4096);
+#endif
+  Words words = chat({"-n", "-1", "--temp", "1", "--grammar", "root ::= [a-z ]+ root"});
+  words.insert(words.begin(), {"-c", "exec \"$0\" \"$@\" > '" + fifo + "'", command_path()});
+  Subprocess process("/bin/sh", words);
+  process.write("Tell me a story without end\n");
+  int before = -1, waiting = 0;                                           // bytes in the pipe
+  for (int i = 0; i < 600 && (waiting == 0 || waiting != before); ++i) {  // until it is full
+    before = waiting;
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    ASSERT_EQ(::ioctl(pipe, FIONREAD, &waiting), 0);
+  }
+  process.signal(SIGINT);
+  std::atomic<bool> ended{false};
+  std::thread reader([&] {
+    char buffer[4096];
+    while (!ended)
+      if (::read(pipe, buffer, sizeof buffer) <= 0) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  });
+  process.write("/stats\n");
+  const bool goes_on = process.wait_for_error_text("tokens in total");
+  process.write("/exit\n");
+  const Finished done = process.wait();
+  ended = true;
+  reader.join();
+  ::close(pipe);
+  std::remove(fifo.c_str());
+  EXPECT_TRUE(goes_on);
   EXPECT_EQ(done.code, 0) << done.err;
 }
 
