@@ -120,9 +120,7 @@ const std::vector<Example>& examples() {
          t.draft_max = 4;
          t.shares_layers = true;
        }},
-      {"drafts: device",
-       "h2o:every=8",
-       sum,
+      {"drafts: device", "h2o:every=8", sum,
        [](PlanTarget& t) {
          t.draft_max = 4;
          t.shape.pages = false;

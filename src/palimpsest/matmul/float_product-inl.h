@@ -112,8 +112,9 @@ HWY_INLINE void multiply_tile(const typename Of::Stored* panel, std::int64_t col
 }
 
 template <class Of, int kPanels>
-HWY_NOINLINE HWY_FLATTEN void multiply_some(const typename Of::Stored* panel, std::int64_t columns, const typename Of::X* x,
-                   std::int64_t x_stride, int tokens, float* y, std::int64_t y_stride) {
+HWY_NOINLINE HWY_FLATTEN void multiply_some(const typename Of::Stored* panel, std::int64_t columns,
+                                            const typename Of::X* x, std::int64_t x_stride, int tokens, float* y,
+                                            std::int64_t y_stride) {
   const auto take = [&]<int kTokens>() HWY_ATTR {
     for (; tokens >= kTokens; tokens -= kTokens, x += kTokens * x_stride, y += kTokens * y_stride)
       multiply_tile<Of, kPanels, kTokens>(panel, columns, x, x_stride, y, y_stride);

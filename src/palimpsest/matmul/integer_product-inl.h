@@ -205,8 +205,8 @@ constexpr int kTokenBlock = 96;
 
 // HWY_FLATTEN: g++ 16 calls lambdas of inner loops otherwise, and a product takes three times as long.
 template <class Dots, const PanelType& T, int kPanels>
-HWY_NOINLINE HWY_FLATTEN void multiply_many(const std::byte* panel, int blocks, const ActivationGroup* x, std::int64_t x_stride, int tokens,
-                   float* y, std::int64_t y_stride) {
+HWY_NOINLINE HWY_FLATTEN void multiply_many(const std::byte* panel, int blocks, const ActivationGroup* x,
+                                            std::int64_t x_stride, int tokens, float* y, std::int64_t y_stride) {
   const int all = blocks * T.groups();
   const std::size_t panel_bytes = static_cast<std::size_t>(blocks) * T.block_bytes();
   DecodedOf<Dots, T, kPanels> decoded[kDecodedGroups];
@@ -243,8 +243,8 @@ HWY_NOINLINE HWY_FLATTEN void multiply_many(const std::byte* panel, int blocks, 
 inline constexpr int kMany = 12;  // tokens from which decoding pays (measured)
 
 template <class Dots, const PanelType& T>
-HWY_FLATTEN void multiply_panels(const std::byte* panel, int panels, int blocks, const std::byte* x_bytes, std::int64_t x_stride,
-                     int tokens, float* y, std::int64_t y_stride) {
+HWY_FLATTEN void multiply_panels(const std::byte* panel, int panels, int blocks, const std::byte* x_bytes,
+                                 std::int64_t x_stride, int tokens, float* y, std::int64_t y_stride) {
   const auto* const x = reinterpret_cast<const ActivationGroup*>(x_bytes);
   const std::size_t panel_bytes = static_cast<std::size_t>(blocks) * T.block_bytes();
   constexpr int kTilePanels = Dots::kTilePanels;

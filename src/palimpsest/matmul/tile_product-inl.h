@@ -136,8 +136,8 @@ HWY_INLINE void multiply_last(const DecodedOf<SignedCodes, T, 1>* group, int gro
 // One or two panels and at most kTokenBlock tokens, as multiply_many: two panels read the same activations from the L1
 // cache.
 template <const PanelType& T>
-HWY_NOINLINE HWY_FLATTEN void multiply_block(const std::byte* panel, int panels, int blocks, const ActivationGroup* x, std::int64_t x_stride,
-                    int tokens, float* y, std::int64_t y_stride) {
+HWY_NOINLINE HWY_FLATTEN void multiply_block(const std::byte* panel, int panels, int blocks, const ActivationGroup* x,
+                                             std::int64_t x_stride, int tokens, float* y, std::int64_t y_stride) {
   const int all = blocks * T.groups();
   const std::size_t panel_bytes = static_cast<std::size_t>(blocks) * T.block_bytes();
   DecodedOf<SignedCodes, T, 1> decoded[2][kDecodedGroups];
