@@ -185,7 +185,8 @@ def main():
         if not o.page_only:
             measure(o, samples, [*(Row(full, kind, tokens) for kind in dict.fromkeys(["f16", *o.types])), *rows], text, questions)
     whole = {**samples.get("f16 recall", "full"), **samples.get("f16 perplexity", "full")}
-    PAGE.put("table", "Recall and perplexity at equal bytes", page(o, samples, rows, whole), "python3 bench/frontier.py")
+    PAGE.put("table", "Recall and perplexity at equal bytes", page(o, samples, rows, whole),
+             f"python3 bench/frontier.py --questions {o.questions} --types {','.join(o.types)} --shares {','.join(f'{1 / share:.0f}' for share in o.shares)}")
     print(PAGE.path)
 
 

@@ -332,7 +332,7 @@ def main():
         lines = tables[part](peers, options, tokenizer)
         about = "; ".join(f"{name}: {version}" for name, version in peers.versions.items())
         left_out = [f"{name} is skipped: {why}." for name, why in peers.missing.items()]
-        PAGE.put(part, titles[part], [*lines, "", about + ".", *left_out, ""], "make peers-kept" if part == "kept" else "make peers")
+        PAGE.put(part, titles[part], [*lines, "", about + ".", *left_out, ""], {"kept": "make peers-kept", "bytes": "make peers PEERS_ARGS='--parts bytes --threads 1'"}.get(part, "make peers"))
     common.say(f"wrote {os.path.relpath(PAGE.path, REPO)}")
 
 
