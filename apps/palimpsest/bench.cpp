@@ -31,7 +31,7 @@ struct BenchFlags {
   Fill fill = Fill::kRandom;
   std::string fill_name = "random";
   long long prompt = 0;
-  std::optional<long long> threads;
+  ThreadFlags threads;
   long long batch = 1;
   std::vector<long long> drafts = {0};
   std::vector<double> accept = {1};
@@ -163,7 +163,9 @@ int run_bench(BenchFlags flags) {
   flags.fill = kFills[parse_choice(flags.fill_name, "--fill", kNames)];
   if (flags.prompt < 0 || flags.prompt > 100'000'000) fail("--prompt {}: give 0 to 100,000,000", flags.prompt);
   const auto model = load_model(flags.model);
-  const int threads = threads_of(flags.threads, model->hyper());
+  const StepThreads step_threads = threads_of(flags.threads, model->hyper());
+  const int threads =
+      flags.test == SpeedTest::kPrefill ? step_threads.batch : step_threads.of(static_cast<int>(flags.batch));
   const long long deepest = *std::max_element(flags.depths.begin(), flags.depths.end());
   auto list = method_list(flags.list, model->hyper(), nullptr, deepest + flags.tokens);
   for (const long long drafts : flags.drafts)
@@ -171,7 +173,7 @@ int run_bench(BenchFlags flags) {
   for (const double accept : flags.accept)
     if (!(accept >= 0 && accept <= 1)) fail("--draft-accept {}: give a probability from 0 to 1", accept);
   for (auto& method : list) method.options.draft_max = static_cast<int>(std::ranges::max(flags.drafts));
-  const auto decoder = std::make_shared<Decoder>(model, threads);
+  const auto decoder = std::make_shared<Decoder>(model, step_threads);
   decoder->measure_attention(flags.test == SpeedTest::kDecode);
   std::vector<std::unique_ptr<Lockstep>> batches;
   std::vector<Row> rows;
@@ -235,7 +237,7 @@ void add_speed(CLI::App& bench, Action& action, SpeedTest test, const char* what
   CLI::App* command = bench.add_subcommand(test_name(test), what);
   add_model_flags(*command, flags->model);
   add_method_list(*command, flags->list, {"full"});
-  add_threads_flag(*command, flags->threads);
+  add_thread_flags(*command, flags->threads);
   const char* group = "Bench";
   command->add_option("--depth", flags->depths, "tokens in the cache at the start; several: 0,2048,8192")
       ->delimiter(',')

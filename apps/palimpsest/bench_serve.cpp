@@ -34,7 +34,7 @@ struct BenchServeFlags {
   ModelFlags model;
   MethodListFlags list;
   bool method_given = false;
-  std::optional<long long> threads;
+  ThreadFlags threads;
   SchedulerFlags scheduler;
   HttpTargetOptions http;
   long long prompts = 64, concurrency = 0, seed = 1, rounds = 1;
@@ -114,13 +114,13 @@ class LocalTargets final : public Targets {
   }
   std::string title() const override {
     return fmt::format("{} ({} of weights), {} threads, {} of {} cache for at most {} sequences", model_->hyper().name,
-                       human_bytes(model_->hyper().weight_bytes), decoder_->threads(),
+                       human_bytes(model_->hyper().weight_bytes), decoder_->threads().max(),
                        human_bytes(scheduler_.pool_bytes), name_of(scheduler_.cache_type), scheduler_.max_sequences);
   }
   nlohmann::json about(std::size_t method) const override {
     return {{"model", model_->hyper().name},
             {"method", spell_out(list_[method].options.method)},
-            {"threads", decoder_->threads()},
+            {"threads", decoder_->threads().max()},
             {"cache_type", name_of(scheduler_.cache_type)},
             {"page_size", scheduler_.page_size},
             {"pool_bytes", scheduler_.pool_bytes},
@@ -265,14 +265,14 @@ void add_bench_serve(CLI::App& bench, Action& action) {
   option("--timeout", flags->http.timeout, "SECONDS", "timeout between tokens")->needs(url);
   add_scheduler_flags(*command, flags->scheduler);
   add_model_flags(*command, flags->model);
-  add_threads_flag(*command, flags->threads);
+  add_thread_flags(*command, flags->threads);
   add_method_list(*command, flags->list, {"full"});
   hide_layerwise_flag(*command);
   add_json_flag(*command, flags->json);
   command->add_option("--plot", flags->plot, "write a chart to this SVG file")->type_name("FILE")->group("Output");
   for (const char* local :
        {"--model", "--synthetic", "--device", "--tensor-split", "--rpc", "--portable", "--no-repack", "--ctx-size",
-        "--threads", "--max-num-seqs", "--cache-memory", "--prefix-cache-memory", "--cache-type", "--cache-type-k",
+        "--threads", "--threads-batch", "--max-num-seqs", "--cache-memory", "--prefix-cache-memory", "--cache-type", "--cache-type-k",
         "--cache-type-v", "--page-size", "--prefill-chunk", "--prefill-layerwise"})
     url->excludes(command->get_option(local));  // options of the server's own command line
   command->callback([flags, command, &action] {

@@ -16,8 +16,7 @@ Dialogue::Dialogue(const ChatFlags& flags)
     : flags_(flags),
       sampling_(sampler_options(flags.sampling)),
       loaded_(load_text_model(flags.model)),
-      threads_(threads_of(flags.threads, loaded_.model->hyper())),
-      decoder_(std::make_shared<Decoder>(loaded_.model, threads_)),
+      decoder_(std::make_shared<Decoder>(loaded_.model, threads_of(flags.threads, loaded_.model->hyper()))),
       template_(ChatTemplate::load(loaded_.vocabulary, flags.chat_template)),
       conversation_(template_, flags.system),
       speculation_(speculation_of(flags.drafts, *loaded_.vocabulary, *decoder_)) {

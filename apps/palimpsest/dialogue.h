@@ -22,7 +22,7 @@ struct ChatFlags {
   CacheFlags cache;
   SamplingFlags sampling;
   DraftFlags drafts;
-  std::optional<long long> threads;
+  ThreadFlags threads;
   std::string system, chat_template;
   GenerateOptions generate{.max_tokens = 1024, .stop = {}, .ignore_end = false};
 };
@@ -73,7 +73,6 @@ class Dialogue {
   ChatFlags flags_;
   SamplerOptions sampling_;
   TextModel loaded_;
-  int threads_;
   std::shared_ptr<Decoder> decoder_;
   std::shared_ptr<const ChatTemplate> template_;
   Conversation conversation_;

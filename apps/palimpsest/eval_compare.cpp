@@ -20,7 +20,7 @@ struct CompareFlags {
   ModelFlags model;
   MethodListFlags list;
   TextFlags text;
-  std::optional<long long> threads;
+  ThreadFlags threads;
   double tolerance = 1e-5;
   std::vector<std::string> types;
   bool json = false, check = false;
@@ -122,7 +122,7 @@ void add_eval_compare(CLI::App& eval, Action& action) {
   add_text_model_flags(*command, flags->model);
   add_text_flags(*command, flags->text);
   add_method_list(*command, flags->list, {"streaming:mechanism=in-place", "streaming:mechanism=shift"});
-  add_threads_flag(*command, flags->threads);
+  add_thread_flags(*command, flags->threads);
   command
       ->add_option("--tolerance", flags->tolerance,
                    "max relative difference of logits; also the min difference of the top two tokens that counts")

@@ -19,7 +19,7 @@ namespace {
 struct LikelihoodFlags {
   ModelFlags model;
   MethodListFlags list;
-  std::optional<long long> threads;
+  ThreadFlags threads;
   std::string file;
   bool bos = false, json = false;
 };
@@ -164,7 +164,7 @@ void add_eval_likelihood(CLI::App& eval, Action& action) {
       ->required();
   command->add_flag("--bos", flags->bos, "begin each text with BOS (lm-evaluation-harness does not by default)");
   add_method_list(*command, flags->list, {"full"});
-  add_threads_flag(*command, flags->threads);
+  add_thread_flags(*command, flags->threads);
   add_json_flag(*command, flags->json);
   command->callback([flags, &action] { action = [flags] { return run_likelihood(*flags); }; });
 }

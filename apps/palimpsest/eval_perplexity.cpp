@@ -26,7 +26,7 @@ struct PerplexityFlags {
   ModelFlags model;
   MethodListFlags list;
   TextFlags text;
-  std::optional<long long> threads;
+  ThreadFlags threads;
   long long bin = 0, block = 128, resamples = 2000, limit = 0;
   bool json = false, linear = false;
   std::string plot;
@@ -228,7 +228,7 @@ void add_eval_perplexity(CLI::App& eval, Action& action) {
   add_text_model_flags(*command, flags->model);
   add_text_flags(*command, flags->text);
   add_method_list(*command, flags->list, {"full"});
-  add_threads_flag(*command, flags->threads);
+  add_thread_flags(*command, flags->threads);
   command->add_option("--bin", flags->bin, "tokens per point of the curve; 0: about 100 points")
       ->check(CLI::NonNegativeNumber);
   command->add_option("--limit", flags->limit, "max number of texts; 0: all")->check(CLI::NonNegativeNumber);

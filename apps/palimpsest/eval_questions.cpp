@@ -17,7 +17,7 @@ namespace palimpsest::cli {
 void add_question_flags(CLI::App& command, QuestionFlags& flags) {
   add_text_model_flags(command, flags.model);
   add_method_list(command, flags.list, {"full"});
-  add_threads_flag(command, flags.threads);
+  add_thread_flags(command, flags.threads);
   command
       .add_option("--question-seen", flags.seen,
                   "before: the question is part of the compressed prompt; after: the cache is reduced to its budget "

@@ -18,7 +18,7 @@ namespace palimpsest::cli {
 struct QuestionFlags {
   ModelFlags model;
   MethodListFlags list;
-  std::optional<long long> threads;
+  ThreadFlags threads;
   std::string seen = "before";
   bool chat = false, json = false;
   std::string chat_template;

@@ -18,7 +18,7 @@ struct RetentionFlags {
   ModelFlags model;
   MethodListFlags list;
   TextFlags text;
-  std::optional<long long> threads;
+  ThreadFlags threads;
   long long bins = 64;
   bool json = false, positions = false;
 };
@@ -110,7 +110,7 @@ void add_eval_retention(CLI::App& eval, Action& action) {
   add_text_model_flags(*command, flags->model);
   add_text_flags(*command, flags->text);
   add_method_list(*command, flags->list, {"streaming:budget=256"});
-  add_threads_flag(*command, flags->threads);
+  add_thread_flags(*command, flags->threads);
   command->add_option("--bins", flags->bins, "columns of the map")->check(CLI::Range(1, 4096))->capture_default_str();
   add_json_flag(*command, flags->json);
   command->add_flag("--list", flags->positions, "with --json: each head's kept positions, too")->group("Output");

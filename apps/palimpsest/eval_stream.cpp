@@ -26,7 +26,7 @@ struct StreamFlags {
   CacheFlags cache;
   SamplingFlags sampling;
   StreamOptions stream;
-  std::optional<long long> threads;
+  ThreadFlags threads;
   std::string prompt, plot, text;
   bool json = false, no_judge = false;
 };
@@ -222,7 +222,7 @@ void add_eval_stream(CLI::App& eval, Action& action) {
       ->check(CLI::NonNegativeNumber);
   add_cache_flags(*command, flags->cache, kStreamMethod);
   add_sampling_flags(*command, flags->sampling);
-  add_threads_flag(*command, flags->threads);
+  add_thread_flags(*command, flags->threads);
   command->add_flag("--no-judge", flags->no_judge, "do not evaluate each window with a full cache");
   command->add_option("--text", flags->text, "write the text to this file");
   command->add_option("--plot", flags->plot, "write the curves to this SVG file");

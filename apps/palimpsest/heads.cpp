@@ -41,7 +41,7 @@ Examples:
 
 struct HeadsFlags {
   ModelFlags model;
-  std::optional<long long> threads;
+  ThreadFlags threads;
   std::string file, centres;
   long long tokens = 2048, sinks = 64, recent = 256;
   double part = 0.5, keep = 0.125;
@@ -159,7 +159,7 @@ void add_heads(CLI::App& app, Action& action) {
       ->type_name("FILE")
       ->excludes("--profile");
   add_text_model_flags(*command, flags->model);
-  add_threads_flag(*command, flags->threads);
+  add_thread_flags(*command, flags->threads);
   add_json_flag(*command, flags->json);
   command->callback([&action, flags] { action = [flags] { return run_heads(*flags); }; });
 }

@@ -21,8 +21,7 @@
 namespace palimpsest::cli {
 namespace {
 
-constexpr long long kMaxThreads = 512;             // ggml's limit
-constexpr std::size_t kOneThreadBytes = 8U << 20;  // weights read in about 0.5 ms
+constexpr long long kMaxThreads = 512;  // ggml's limit
 constexpr long long kMaxChunk = 1 << 16, kMaxPage = 1 << 16;
 
 void whole(long long value, long long min, long long max, const char* flag) {
@@ -429,18 +428,23 @@ SamplerOptions sampler_options(const SamplingFlags& flags) {
   return out;
 }
 
-void add_threads_flag(CLI::App& command, std::optional<long long>& threads) {
-  command.add_option("-t,--threads", threads, "number of threads; the text does not depend on it")
+void add_thread_flags(CLI::App& command, ThreadFlags& flags) {
+  command.add_option("-t,--threads", flags.all, "number of threads; the text does not depend on it")
       ->type_name("N")
-      ->default_str("one per core; 1 for a model below 8 MiB")
+      ->default_str("one per core; for a model below 8 MiB, 1 in steps of fewer than 8 tokens")
+      ->group("Model");
+  command.add_option("--threads-batch", flags.batch, "number of threads for prompts and steps of 8 tokens and more")
+      ->type_name("N")
+      ->default_str("--threads, else one per core")
       ->group("Model");
 }
 
-int threads_of(const std::optional<long long>& threads, const Hyperparameters& hyper) {
-  if (!threads && hyper.weight_bytes <= kOneThreadBytes) return 1;
-  if (!threads) return static_cast<int>(std::clamp<long long>(std::thread::hardware_concurrency(), 1, kMaxThreads));
-  whole(*threads, 1, kMaxThreads, "--threads");
-  return static_cast<int>(*threads);
+StepThreads threads_of(const ThreadFlags& flags, const Hyperparameters& hyper) {
+  if (flags.all) whole(*flags.all, 1, kMaxThreads, "--threads");
+  if (flags.batch) whole(*flags.batch, 1, kMaxThreads, "--threads-batch");
+  StepThreads threads = flags.all ? StepThreads(static_cast<int>(*flags.all)) : default_threads(hyper);
+  if (flags.batch) threads.batch = static_cast<int>(*flags.batch);
+  return threads;
 }
 
 void add_json_flag(CLI::App& command, bool& json) {

@@ -95,9 +95,12 @@ struct SamplingFlags {
 void add_sampling_flags(CLI::App& command, SamplingFlags& flags);
 SamplerOptions sampler_options(const SamplingFlags& flags);
 
-void add_threads_flag(CLI::App& command, std::optional<long long>& threads);
-// Throws Error unless 1..512. Default: one per core; one in all for models so small that synchronization dominates.
-int threads_of(const std::optional<long long>& threads, const Hyperparameters& hyper);
+struct ThreadFlags {
+  std::optional<long long> all, batch;
+};
+void add_thread_flags(CLI::App& command, ThreadFlags& flags);
+// Throws Error unless 1..512. Default: default_threads().
+StepThreads threads_of(const ThreadFlags& flags, const Hyperparameters& hyper);
 
 // The --json flag of all commands with JSON output.
 void add_json_flag(CLI::App& command, bool& json);

@@ -44,7 +44,7 @@ struct RunFlags {
   CacheFlags cache;
   SamplingFlags sampling;
   DraftFlags drafts;
-  std::optional<long long> threads;
+  ThreadFlags threads;
   std::optional<std::string> prompt;
   std::string prompt_file, save, restore, chat_template;
   std::vector<std::string> edits;
@@ -165,7 +165,7 @@ int run(const RunFlags& flags) {
   const long long max = flags.generate.max_tokens < 0
                             ? static_cast<long long>(prompt.size())
                             : static_cast<long long>(prompt.size()) + flags.generate.max_tokens;
-  const int threads = threads_of(flags.threads, loaded.model->hyper());
+  const StepThreads threads = threads_of(flags.threads, loaded.model->hyper());
   CacheFlags cache = flags.cache;
   cache.on_host = on_host(flags.model);
   if (cache.pin_prompt) {
@@ -290,7 +290,7 @@ void add_run(CLI::App& app, Action& action) {
       ->group(group)
       ->capture_default_str();
   add_text_model_flags(*command, flags->model);
-  add_threads_flag(*command, flags->threads);
+  add_thread_flags(*command, flags->threads);
   add_cache_flags(*command, flags->cache, kDefaultMethod);
   add_session_cache_flags(*command, flags->cache, "never evict the prompt: it counts in the budget");
   add_sampling_flags(*command, flags->sampling);

@@ -56,7 +56,7 @@ Examples:
 struct ServeFlags {
   ModelFlags model;
   CacheFlags cache;
-  std::optional<long long> threads;
+  ThreadFlags threads;
   ServerOptions server;
   SchedulerFlags scheduler = {.prefix_share = 0.5};
   int max_queue = SchedulerOptions{}.max_queue;
@@ -185,7 +185,7 @@ void add_serve(CLI::App& app, Action& action) {
   add_scheduler_flags(*command, flags->scheduler);
   option("Scheduler", "--max-queue", flags->max_queue, "N", "max waiting requests; more are refused with 429");
   add_text_model_flags(*command, flags->model);
-  add_threads_flag(*command, flags->threads);
+  add_thread_flags(*command, flags->threads);
   add_cache_flags(*command, flags->cache, kDefaultMethod);
   hide_layerwise_flag(*command);
   command->callback([&action, flags] { action = [flags] { return serve(*flags); }; });

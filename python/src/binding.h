@@ -65,7 +65,7 @@ struct PyModel {
   PyModel(const std::string& path, std::optional<int> threads, const std::string& device, bool portable, int context);
   std::shared_ptr<Model> model;
   std::shared_ptr<Vocabulary> vocabulary;
-  int threads = 1;
+  StepThreads threads = 1;
 
   std::shared_ptr<Decoder> decoder() const;
   // As the command's: a limit of the machine's memory, and the instruction to repeat prompts.

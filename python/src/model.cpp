@@ -15,7 +15,6 @@ namespace palimpsest::python {
 namespace {
 
 std::atomic<pid_t> opened_in = 0;
-constexpr std::size_t kOneThreadBytes = 8U << 20;  // weights of models that one thread runs fastest, as in the command
 
 std::size_t memory_bytes() {  // of this machine
   return static_cast<std::size_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
@@ -69,8 +68,7 @@ PyModel::PyModel(const std::string& path, std::optional<int> given_threads, cons
   static_cast<void>(limited);
   model = Model::load(path, {.device = device, .portable = portable, .context = context});
   vocabulary = Vocabulary::load(path);
-  const int cores = std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, 512);
-  threads = given_threads.value_or(model->hyper().weight_bytes <= kOneThreadBytes ? 1 : cores);
+  threads = given_threads ? StepThreads(*given_threads) : default_threads(model->hyper());
 }
 
 std::shared_ptr<Decoder> PyModel::decoder() const {
@@ -108,7 +106,7 @@ void bind_model(nb::module_& m) {
           nb::arg("portable") = false, nb::arg("context") = 0)
       .def_prop_ro("path", [](const PyModel& self) { return self.model->path(); })
       .def_prop_ro("name", [](const PyModel& self) { return self.model->hyper().name; })
-      .def_prop_ro("threads", [](const PyModel& self) { return self.threads; })
+      .def_prop_ro("threads", [](const PyModel& self) { return self.threads.max(); })
       .def_prop_ro("bos", [](const PyModel& self) { return self.vocabulary->bos(); })
       .def_prop_ro("eos", [](const PyModel& self) { return self.vocabulary->eos(); })
       .def_prop_ro("shape", &shape_of)

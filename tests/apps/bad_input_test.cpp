@@ -131,6 +131,7 @@ TEST_F(BadInputTest, Numbers) {
   expect_refused({"run", "-m", model_, "-t", "0"}, "--threads");
   expect_refused({"run", "-m", model_, "-t", "1000000"}, "--threads");
   expect_refused({"run", "-m", model_, "-t", "two"}, "--threads");
+  expect_refused({"run", "-m", model_, "--threads-batch", "0"}, "--threads-batch");
   expect_refused(on({"run", "--temp", "-1"}), "temperature");
   expect_refused(on({"run", "--temp", "nan"}), "temperature");
   expect_refused(on({"run", "--top-p", "2"}), "top-p");

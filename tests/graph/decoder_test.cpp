@@ -25,7 +25,8 @@ struct Setup {
   AttentionRule rule;
   int budget = 0;  // 0: nothing is evicted
   int sinks = 0;
-  int chunk = 1, threads = 1;
+  int chunk = 1;
+  StepThreads threads = 1;
   Mechanism mechanism = Mechanism::kInPlace;
 };
 
@@ -95,10 +96,11 @@ TEST(DecoderTest, TheNumberOfThreadsChangesNoBit) {
   for (const char* shape : {"tiny@type=q4_0", "tiny@type=q8_0", "tiny-qwen3@type=f16"}) {
     const auto model = Model::synthetic(shape);
     const auto tokens = random_tokens(70, 11, model->hyper().vocabulary);
-    for (const int chunk : {1, 64}) {
+    for (const int chunk : {1, 64}) {  // 64: a batch, then 6 tokens, which are none
       const auto one = run(model, tokens, {.rule = {}, .chunk = chunk, .threads = 1});
-      EXPECT_EQ(run(model, tokens, {.rule = {}, .chunk = chunk, .threads = 2}), one) << shape << " " << chunk;
-      EXPECT_EQ(run(model, tokens, {.rule = {}, .chunk = chunk, .threads = 3}), one) << shape << " " << chunk;
+      for (const StepThreads threads : {StepThreads(2), StepThreads(3), StepThreads(1, 3), StepThreads(3, 1)})
+        EXPECT_EQ(run(model, tokens, {.rule = {}, .chunk = chunk, .threads = threads}), one)
+            << shape << " " << chunk << " " << threads.decode << " " << threads.batch;
     }
   }
 }

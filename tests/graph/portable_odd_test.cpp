@@ -58,7 +58,7 @@ std::vector<float> logits_of(const std::shared_ptr<const Model>& model, const Ca
     for (int h = 0; h < hyper.geometry.layer(0).query_heads; ++h)
       hyper.alibi.push_back(std::exp2(-0.7F * static_cast<float>(h + 1)));
 
-  const Backends backends(*model, 1);
+  Backends backends(*model, 1);
   const auto path = [&] {
     if constexpr (std::is_same_v<Path, AttentionOp>)
       return std::make_unique<AttentionOp>(hyper, 1);

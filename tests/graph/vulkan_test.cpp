@@ -69,7 +69,7 @@ TEST_F(VulkanTest, WhatTheDeviceLacksRunsOnTheCpu) {
   const auto model = Model::synthetic("tiny", ModelOptions{.device = "Vulkan0"});
   const auto reference = Model::synthetic("tiny");
   const std::vector<TokenId> tokens = random_text(20, 5, model->hyper().vocabulary);
-  const Backends backends(*model, 1);
+  Backends backends(*model, 1);
   AttentionOp path(model->hyper(), 1);
   Step step(model->hyper());
   CacheOptions options = path.cache_options(model->hyper());

@@ -23,6 +23,7 @@ struct RopeOptions {
   double yarn_ext_factor = 0, yarn_attn_factor = 1, yarn_beta_fast = 32, yarn_beta_slow = 1;
   int original_context = 0;
 
+  bool operator==(const RopeOptions&) const = default;
   // The same dimensions, not rotated: layers without positions (NoPE) beside others.
   static RopeOptions unrotated(const RopeOptions& like) {
     RopeOptions out;

@@ -19,17 +19,14 @@ class Receiver final : public AttentionReceiver {
       : hyper_(model.hyper()), layout_(layout), sums_(at(hyper_.geometry.heads()) * layout.floats()) {}
 
   void receive(const StepSignal& signal) override {
-    const RopeOptions& rope = hyper_.rope_table(hyper_.rope_of(hyper_.geometry.layer_of(signal.head)));
-    const bool halves = rope.kind == RopeKind::kHalves;
-    const auto pairs = rope.kind == RopeKind::kNone ? 0 : at(rope.dims) / 2;
+    const RotatedPairs pairs(hyper_.rope_table(hyper_.rope_of(hyper_.geometry.layer_of(signal.head))));
     const auto mean = layout_.mean(std::span(sums_), signal.head, signal.member);
     const auto lengths = layout_.lengths(std::span(sums_), signal.head, signal.member);
     for (int i = 0; i < signal.rows.count; ++i) {
       const auto query = signal.rows[i];
       for (std::size_t d = 0; d < query.size(); ++d) mean[d] += double{query[d]};
-      for (std::size_t pair = 0; pair < pairs; ++pair)
-        lengths[pair] +=
-            std::hypot(double{query[halves ? pair : 2 * pair]}, double{query[halves ? pair + pairs : 2 * pair + 1]});
+      for (std::size_t pair = 0; pair < pairs.count; ++pair)
+        lengths[pair] += std::hypot(double{query[pairs.real(pair)]}, double{query[pairs.imaginary(pair)]});
     }
   }
   std::vector<float> means(long long tokens) const {

@@ -148,7 +148,7 @@ class Scheduler {
   std::vector<TokenId> repeat_;  // SessionOptions::repeat
   std::shared_ptr<PagePool> pool_;
   std::optional<DraftPrice> draft_price_;  // measured when the first request with drafts is admitted
-  std::shared_ptr<Workers> workers_ = std::make_shared<GraphThreads>(decoder_->threads());
+  std::shared_ptr<Workers> workers_ = std::make_shared<GraphThreads>(decoder_->threads().decode);
   // Closed after all that hold pages were destroyed.
   std::shared_ptr<SequenceReturns> returns_ = std::make_shared<SequenceReturns>();
   struct Closing {

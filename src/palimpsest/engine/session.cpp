@@ -12,7 +12,7 @@ namespace {
 
 std::shared_ptr<Workers> workers_for(const Decoder& decoder, const MethodPlan& plan) {
   return plan.method().how().moves_rows || plan.method().how().fits || plan.signals().at_decision()
-             ? std::make_shared<GraphThreads>(decoder.threads())
+             ? std::make_shared<GraphThreads>(decoder.threads().decode)
              : nullptr;
 }
 

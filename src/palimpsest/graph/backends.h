@@ -9,13 +9,14 @@
 #include <string>
 #include <vector>
 
+#include "palimpsest/graph/step_threads.h"
 #include "palimpsest/model/model.h"
 
 namespace palimpsest {
 
 class Backends {
  public:
-  Backends(const Model& model, int threads);
+  Backends(const Model& model, StepThreads threads);
 
   std::span<const ggml_backend_t> all() const { return all_; }  // as ggml's scheduler wants them: the CPU's last
   ggml_backend_t host() const { return all_.back(); }
@@ -25,6 +26,7 @@ class Backends {
   // The index in all() of the backend of a layer, or of the output (layer == layers).
   std::size_t index_of(int layer) const { return of_layer_[static_cast<std::size_t>(layer)]; }
   ggml_backend_t of_layer(int layer) const { return all_[index_of(layer)]; }
+  void use_threads(int tokens);  // of the host, for a step of so many tokens
   // Held by whoever uses a device: steps, and threads that save or load a sequence meanwhile.
   std::recursive_mutex& mutex() const { return mutex_; }
   const std::string& names() const { return names_; }  // of the devices, as in --device
@@ -35,6 +37,8 @@ class Backends {
   std::vector<std::size_t> of_layer_;
   std::string names_;
   bool remote_ = false;
+  StepThreads threads_;
+  int used_threads_;
   mutable std::recursive_mutex mutex_;
 };
 

@@ -61,7 +61,7 @@ void check_layers([[maybe_unused]] std::span<const SequenceStep> sequences, [[ma
 }  // namespace
 
 struct Decoder::Impl {
-  Impl(std::shared_ptr<const Model> m, int n, const WrapPath& wrap)
+  Impl(std::shared_ptr<const Model> m, StepThreads n, const WrapPath& wrap)
       : model(std::move(m)),
         threads(n),
         backends(*model, n),
@@ -70,7 +70,7 @@ struct Decoder::Impl {
     if (model->weights().stock_operators) {
       path = std::make_unique<PortablePath>(model->hyper(), backends);
     } else {
-      auto fast = std::make_unique<AttentionOp>(model->hyper(), n);
+      auto fast = std::make_unique<AttentionOp>(model->hyper(), n.max());
       op = fast.get();
       path = std::move(fast);
     }
@@ -168,7 +168,7 @@ struct Decoder::Impl {
   }
 
   std::shared_ptr<const Model> model;
-  int threads;
+  StepThreads threads;
   Backends backends;
   Step step;
   std::unique_ptr<AttentionPath> path;
@@ -181,10 +181,10 @@ struct Decoder::Impl {
   GraphCounts counts;
 };
 
-Decoder::Decoder(std::shared_ptr<const Model> model, int threads, const WrapPath& wrap) {
+Decoder::Decoder(std::shared_ptr<const Model> model, StepThreads threads, const WrapPath& wrap) {
   assert(model != nullptr);
-  if (threads < 1 || threads > GGML_MAX_N_THREADS)
-    fail("{} threads are not possible; use 1 to {}", threads, GGML_MAX_N_THREADS);
+  for (const int n : {threads.decode, threads.batch})
+    if (n < 1 || n > GGML_MAX_N_THREADS) fail("{} threads are not possible; use 1 to {}", n, GGML_MAX_N_THREADS);
   impl_ = std::make_unique<Impl>(std::move(model), threads, wrap);
 }
 
@@ -265,7 +265,7 @@ const GraphCounts& Decoder::graph_counts() const {
   return impl_->counts;
 }
 
-int Decoder::threads() const {
+StepThreads Decoder::threads() const {
   return impl_->threads;
 }
 const Model& Decoder::model() const {

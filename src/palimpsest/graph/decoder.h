@@ -7,6 +7,7 @@
 
 #include "palimpsest/cache/cache.h"
 #include "palimpsest/graph/sequence_step.h"
+#include "palimpsest/graph/step_threads.h"
 #include "palimpsest/model/model.h"
 
 namespace palimpsest {
@@ -26,7 +27,7 @@ using WrapPath = std::function<std::unique_ptr<AttentionPath>(std::unique_ptr<At
 
 class Decoder {
  public:
-  Decoder(std::shared_ptr<const Model> model, int threads, const WrapPath& wrap = {});
+  Decoder(std::shared_ptr<const Model> model, StepThreads threads, const WrapPath& wrap = {});
   ~Decoder();
 
   // The options of a cache for this decoder: pages in host memory for the fast path, bookkeeping only for the portable
@@ -49,7 +50,7 @@ class Decoder {
   // unusable then; other sequences are unaffected. step() checks all sequences.
   std::size_t check(std::size_t sequence) const;
 
-  int threads() const;
+  StepThreads threads() const;
   const Model& model() const;
   const StepTimes& times() const;
   std::size_t graph_bytes() const;  // memory of a step's intermediate results

@@ -71,7 +71,7 @@ void build_graph(DecoderGraph& graph, const Model& model, AttentionPath& path, c
                  GraphMemory& memory);
 // Call before each run: another graph may have replaced the buffer by a larger one.
 void place_graph(DecoderGraph& graph, const Backends& backends, GraphMemory& memory);  // throws Error
-void run_graph(DecoderGraph& graph, const Backends& backends);                         // throws Error
+void run_graph(DecoderGraph& graph, Backends& backends);                               // throws Error
 // Whether it may run again: an RPC server may have forgotten it.
 bool is_known(const DecoderGraph& graph, const Backends& backends);
 std::size_t memory_of(const DecoderGraph& graph, const Backends& backends);  // of its scheduler; 0: it has none

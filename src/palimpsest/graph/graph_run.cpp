@@ -49,7 +49,8 @@ bool is_known(const DecoderGraph& graph, const Backends& backends) {
   return !backends.remote() || graph.freed_before == freed_buffers();
 }
 
-void run_graph(DecoderGraph& graph, const Backends& backends) {
+void run_graph(DecoderGraph& graph, Backends& backends) {
+  backends.use_threads(graph.tokens);
   const ggml_status status = graph.schedule ? ggml_backend_sched_graph_compute(graph.schedule.get(), graph.graph)
                                             : ggml_backend_graph_compute(backends.host(), graph.graph);
   if (status != GGML_STATUS_SUCCESS)

@@ -162,10 +162,14 @@ void count_freed_buffer() {
 ggml_backend_ptr make_backend(ggml_backend_dev_t device, int threads) {
   ggml_backend_ptr backend(ggml_backend_dev_init(device, nullptr));
   if (!backend) fail("device {} cannot be started", ggml_backend_dev_name(device));
-  const auto set_threads = reinterpret_cast<ggml_backend_set_n_threads_t>(
-      ggml_backend_reg_get_proc_address(ggml_backend_dev_backend_reg(device), "ggml_backend_set_n_threads"));
-  if (set_threads != nullptr) set_threads(backend.get(), threads);
+  set_threads(backend.get(), threads);
   return backend;
+}
+
+void set_threads(ggml_backend_t backend, int threads) {
+  const auto set = reinterpret_cast<ggml_backend_set_n_threads_t>(ggml_backend_reg_get_proc_address(
+      ggml_backend_dev_backend_reg(ggml_backend_get_device(backend)), "ggml_backend_set_n_threads"));
+  if (set != nullptr) set(backend, threads);
 }
 
 std::vector<ggml_backend_buffer_type_t> extra_buffer_types(ggml_backend_dev_t device) {

@@ -46,6 +46,8 @@ using DeviceBuffer = std::unique_ptr<ggml_backend_buffer, FreeBuffer>;
 
 // Makes a backend on the device. `threads`: used by devices that compute on the CPU.
 ggml_backend_ptr make_backend(ggml_backend_dev_t device, int threads);
+// Of the next graphs on a backend of make_backend().
+void set_threads(ggml_backend_t backend, int threads);
 
 // Further buffer types of the device that convert the layout of weights (the CPU's repacked forms).
 std::vector<ggml_backend_buffer_type_t> extra_buffer_types(ggml_backend_dev_t device);

@@ -10,6 +10,18 @@
 
 namespace palimpsest {
 
+// The elements of a row that are rotated together.
+struct RotatedPairs {
+  explicit RotatedPairs(const RopeOptions& rope)
+      : halves(rope.kind == RopeKind::kHalves), count(rope.kind == RopeKind::kNone ? 0 : at(rope.dims) / 2) {}
+
+  bool halves;
+  std::size_t count;
+
+  std::size_t real(std::size_t pair) const { return halves ? pair : 2 * pair; }
+  std::size_t imaginary(std::size_t pair) const { return halves ? pair + count : 2 * pair + 1; }
+};
+
 struct QueryCentres {
   explicit QueryCentres(const PolicyModel& model) : group(model.group), head_dim(at(model.head_dim)) {}
 

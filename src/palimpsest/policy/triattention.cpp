@@ -9,7 +9,9 @@
 // The mean of the rotations by d does not change: a decision computes one rotation, by P.
 #include <algorithm>
 #include <cmath>
+#include <complex>
 #include <limits>
+#include <memory>
 #include <vector>
 
 #include "palimpsest/core/rope.h"
@@ -22,31 +24,20 @@ namespace {
 
 constexpr int kMaxOffset = 1 << 16;
 
-// One KV head's rotation, and its mean over the offsets: [pairs] cosines, then sines.
+// One KV head's rotation, and of each pair its mean over the offsets.
 struct Rotation {
-  explicit Rotation(const RopeOptions& options) : frequencies(options) {
-    const int pairs = frequencies.pairs();
-    mean.resize(2 * at(pairs));
-    for (int pair = 0; pair < pairs; ++pair) {
-      double real = 0, imaginary = 0;
+  explicit Rotation(const RopeOptions& options) : frequencies(options), pairs(options), mean(pairs.count) {
+    for (std::size_t pair = 0; pair < pairs.count; ++pair) {
       int count = 0;
-      for (int offset = 1; offset <= kMaxOffset; offset *= 2, ++count) {
-        real += std::cos(frequencies.angle(offset, pair));
-        imaginary += std::sin(frequencies.angle(offset, pair));
-      }
-      mean[at(pair)] = real / count;
-      mean[at(pairs + pair)] = imaginary / count;
+      for (int offset = 1; offset <= kMaxOffset; offset *= 2, ++count)
+        mean[pair] += std::polar(1.0, frequencies.angle(offset, static_cast<int>(pair)));
+      mean[pair] /= count;
     }
-  }
-  std::size_t pairs() const { return at(frequencies.pairs()); }
-  // The elements of a pair in a row.
-  std::size_t real(std::size_t pair) const { return frequencies.kind() == RopeKind::kHalves ? pair : 2 * pair; }
-  std::size_t imaginary(std::size_t pair) const {
-    return frequencies.kind() == RopeKind::kHalves ? pair + pairs() : 2 * pair + 1;
   }
 
   RopeFrequencies frequencies;
-  std::vector<double> mean;
+  RotatedPairs pairs;
+  std::vector<std::complex<double>> mean;
 };
 
 class TriAttention final : public Policy {
@@ -56,7 +47,10 @@ class TriAttention final : public Policy {
   void prepare(const PolicyModel& model) override {
     centres_ = QueryCentres(model);
     weights_ = read_scorer(centres_.format(), model);
-    for (const RopeOptions& options : model.rope) rotations_.emplace_back(options);
+    for (std::size_t head = 0; head < model.rope.size(); ++head) {  // a layer's heads are rotated alike
+      const bool same = head > 0 && model.rope[head] == model.rope[head - 1];
+      rotations_.push_back(same ? rotations_.back() : std::make_shared<const Rotation>(model.rope[head]));
+    }
     members_.assign(at(model.heads), 0);
     // Lengths become l - ||m||.
     for (int head = 0; head < model.heads; ++head)
@@ -65,14 +59,14 @@ class TriAttention final : public Policy {
         const auto lengths = centres_.lengths(std::span(weights_), head, member);
         if (std::ranges::all_of(mean, [](float x) { return x == 0; })) break;  // this layer's group is smaller
         ++members_[at(head)];
-        const Rotation& rotation = rotations_[at(head)];
-        for (std::size_t pair = 0; pair < rotation.pairs(); ++pair)
-          lengths[pair] -= std::hypot(mean[rotation.real(pair)], mean[rotation.imaginary(pair)]);
+        const Rotation& rotation = *rotations_[at(head)];
+        for (std::size_t pair = 0; pair < rotation.pairs.count; ++pair)
+          lengths[pair] -= std::hypot(mean[rotation.pairs.real(pair)], mean[rotation.pairs.imaginary(pair)]);
       }
   }
 
   void score(const HeadView& head, std::span<float> score) const override {
-    const Rotation& rotation = rotations_[at(head.table)];
+    const Rotation& rotation = *rotations_[at(head.table)];
     const auto dim = static_cast<std::size_t>(head.keys.width);
     Position newest = 0;
     int tokens = 0;
@@ -82,9 +76,9 @@ class TriAttention final : public Policy {
       ++tokens;
     }
     thread_local std::vector<float> at_newest, lengths, future, s;
-    at_newest.resize(2 * rotation.pairs());
+    at_newest.resize(2 * rotation.pairs.count);
     rotation.frequencies.row(newest, at_newest.data());
-    pair_lengths(head, rotation, lengths);
+    pair_lengths(head, rotation.pairs, lengths);
     s.resize(score.size());
     std::ranges::fill(score, -std::numeric_limits<float>::infinity());
     for (int member = 0; member < members_[at(head.table)]; ++member) {
@@ -92,8 +86,8 @@ class TriAttention final : public Policy {
       future.assign(mean.begin(), mean.end());
       rotate(rotation, at_newest, future);
       dot_rows(head.keys, future, s);
-      if (rotation.pairs() > 0) {
-        const auto excess = centres_.lengths(std::span(weights_), head.table, member).first(rotation.pairs());
+      if (rotation.pairs.count > 0) {
+        const auto excess = centres_.lengths(std::span(weights_), head.table, member).first(rotation.pairs.count);
         for (std::size_t i = 0; i < s.size(); ++i)
           s[i] += dot(std::span(lengths).subspan(i * excess.size(), excess.size()), excess);
       }
@@ -112,14 +106,13 @@ class TriAttention final : public Policy {
 
  private:
   // The length of each rotated pair of each key: [tokens][pairs].
-  static void pair_lengths(const HeadView& head, const Rotation& rotation, std::vector<float>& lengths) {
-    const std::size_t pairs = rotation.pairs();
-    lengths.resize(at(head.keys.count) * pairs);
+  static void pair_lengths(const HeadView& head, const RotatedPairs& pairs, std::vector<float>& lengths) {
+    lengths.resize(at(head.keys.count) * pairs.count);
     for (int i = 0; i < head.keys.count; ++i) {
       const auto key = head.keys[i];
-      float* const out = lengths.data() + at(i) * pairs;
-      for (std::size_t pair = 0; pair < pairs; ++pair) {
-        const float a = key[rotation.real(pair)], b = key[rotation.imaginary(pair)];
+      float* const out = lengths.data() + at(i) * pairs.count;
+      for (std::size_t pair = 0; pair < pairs.count; ++pair) {
+        const float a = key[pairs.real(pair)], b = key[pairs.imaginary(pair)];
         out[pair] = std::sqrt(a * a + b * b);
       }
     }
@@ -127,23 +120,20 @@ class TriAttention final : public Policy {
 
   // By the newest position, then by the mean of the offsets' rotations.
   static void rotate(const Rotation& rotation, std::span<const float> at_newest, std::span<float> row) {
-    const std::size_t pairs = rotation.pairs();
-    for (std::size_t pair = 0; pair < pairs; ++pair) {
-      const double c =
-          double{at_newest[pair]} * rotation.mean[pair] - double{at_newest[pairs + pair]} * rotation.mean[pairs + pair];
-      const double s =
-          double{at_newest[pair]} * rotation.mean[pairs + pair] + double{at_newest[pairs + pair]} * rotation.mean[pair];
-      float &real = row[rotation.real(pair)], &imaginary = row[rotation.imaginary(pair)];
-      const double a = double{real}, b = double{imaginary};
-      real = static_cast<float>(a * c - b * s);
-      imaginary = static_cast<float>(a * s + b * c);
+    const RotatedPairs& pairs = rotation.pairs;
+    for (std::size_t pair = 0; pair < pairs.count; ++pair) {
+      float &real = row[pairs.real(pair)], &imaginary = row[pairs.imaginary(pair)];
+      const std::complex<double> newest(at_newest[pair], at_newest[pairs.count + pair]);
+      const auto rotated = std::complex<double>(real, imaginary) * newest * rotation.mean[pair];
+      real = static_cast<float>(rotated.real());
+      imaginary = static_cast<float>(rotated.imag());
     }
   }
 
   QueryCentres centres_{PolicyModel{}};
   std::vector<float> weights_;
-  std::vector<Rotation> rotations_;  // [KV heads of all layers]
-  std::vector<int> members_;         // likewise: query heads
+  std::vector<std::shared_ptr<const Rotation>> rotations_;  // [KV heads of all layers]
+  std::vector<int> members_;                                // likewise: query heads
 };
 
 }  // namespace
