@@ -201,7 +201,7 @@ def choice(options, folder):
 
     rows = []
     for method in ["auto", "auto:recent=half", "auto:recent=0.1", "auto:positions=original", "auto:policy=recent", "h2o:sinks=4", "global-local:sinks=4,schedule=step",
-                   "temporal", "learned", "r-kv", "lagkv"]:
+                   "temporal", "learned", "r-kv", "lagkv", "auto:policy=kvzap", "auto:policy=kvzap,split=profile", "auto:policy=triattention,positions=original", "auto:policy=peak", "auto:split=profile"]:
         row = [f"`{method}`"]
         for length, budget in settings:
             budgeted = f"{method}{',' if ':' in method else ':'}budget={budget}"

@@ -2,6 +2,7 @@
 // loaded machine slows all three equally, so ratios are more reliable than tokens per second.
 //
 //   build/libllama_bench [model.gguf | synthetic shape] [threads] [depth...]
+//   PALIMPSEST_SIMD=AVX2 build/libllama_bench ...           as on a lesser CPU, both (core/cpu_level.h)
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "bench/libllama.h"
+#include "palimpsest/core/cpu_level.h"
 #include "palimpsest/core/error.h"
 #include "palimpsest/graph/decoder.h"
 
@@ -107,6 +109,7 @@ int main(int argc, char** argv) {
   for (int i = 3; i < argc; ++i) depths.push_back(std::atoi(argv[i]));
   if (depths.empty()) depths = {0, 2048};
   try {
+    limit_cpu_level();
     const bench::ModelFile file(argc > 1 ? argv[1] : "llama-3.2-1b@vocab=32000@type=q4_0");
     bench::run(file.path(), threads, depths);
   } catch (const Error& e) {

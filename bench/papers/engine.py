@@ -82,7 +82,7 @@ class Engine:
 
 
 class Effort:
-    """Amount of measurement: full takes up to 25 minutes on 2 cores, quick a few minutes."""
+    """Amount of measurement: full takes up to 45 minutes on 2 cores, quick a few minutes."""
 
     def __init__(self, quick):
         self.quick = quick

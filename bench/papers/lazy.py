@@ -7,7 +7,7 @@ import sys
 import tempfile
 
 from engine import scaled
-from report import bar_plot, line_plot, median, ratios, span, table, times
+from report import bar_plot, line_plot, median, ratios, span, table, times, verdict
 
 from common import REPO, SHARED, run, run_json, shown
 from parts import Skip
@@ -84,8 +84,11 @@ def main_table(o, text, gutenberg, paper):
                                                                       if p else ["", "", "", ""])])
     lazy = ratios(rows["strict"].step_ms, rows["lazy"].step_ms)
     ours = ratios(rows["lazy"].step_ms, rows["strict, in place"].step_ms)
-    return [f"{SPEED} {QUALITY}", "",
-            f"Lazy over strict: {times(lazy)} (paper: {paper['strict'][0] / paper['lazy'][0]:.2f}x). Strict in place over lazy: {times(ours)}. "
+    paper_lazy = round(paper["strict"][0] / paper["lazy"][0], 2)
+    return [verdict("Lazy relative to strict, by shift", median(lazy), paper_lazy),
+            verdict("Lazy in place relative to recomputing the window", base / median(rows["lazy, in place"].step_ms), round(paper["window-recompute"][0] / paper["lazy"][0], 2)), "",
+            f"{SPEED} {QUALITY}", "",
+            f"Lazy over strict: {times(lazy)} (paper: {paper_lazy:.2f}x). Strict in place over lazy: {times(ours)}. "
             "In-place eviction costs nothing measurable, so strict pruning in place is as fast as lazy pruning and keeps strict pruning's quality.", "",
             *table(["method", "ms per token", "speed relative to recompute", "p99 ms", "perplexity", "difference to recompute", "paper, ms", "paper, speed",
                     "paper, perplexity", "paper, difference"], lines),
@@ -119,6 +122,29 @@ def table_a2(o):
     return [f"{SPEED} sigma = 16. {tokens} tokens (paper: 2,000).", "",
             *table(["method", "prune events", "forward, ms", "update, ms", "total, ms", "paper: events", "forward", "update", "total"], lines),
             *bar_plot("lazy-a2", "Time per token by part", "ms", groups, stacked=True)], o.engine.command
+
+
+def over_r(o):
+    """Time per token by R, fitted to T_forward + T_update / R"""
+    periods = o.effort.pick([1, 8, 64], [1, 2, 4, 8, 16, 32, 64, 128, 256])
+    ways = {"by shift": LAZY, "in place": METHODS["lazy, in place"]}
+    methods = {(way, r): m.format(c=C, s=S, r=r) for way, m in ways.items() for r in periods}
+    rows = o.engine.decode(PYTHIA, methods, [C + max(periods)], tokens=2 * max(periods))
+    series, lines, fits = {}, [], []
+    for way in ways:
+        ms = [rows[(way, r), C + max(periods)]["ms_forward"] + rows[(way, r), C + max(periods)]["ms_evict"] for r in periods]
+        x = [1 / r for r in periods]
+        mean_x, mean_y = sum(x) / len(x), sum(ms) / len(ms)
+        update = sum((a - mean_x) * (b - mean_y) for a, b in zip(x, ms)) / sum((a - mean_x) ** 2 for a in x)
+        forward = mean_y - update * mean_x
+        rest, spread = sum((b - forward - update * a) ** 2 for a, b in zip(x, ms)), sum((b - mean_y) ** 2 for b in ms)
+        series[way] = list(zip(periods, ms))
+        fits.append([way, f"{forward:.2f}", f"{update:.2f}", f"{1 - rest / spread:.3f}"])
+        lines.append([way, *(f"{v:.2f}" for v in ms)])
+    return [f"{SPEED.replace(', R = 64', '')} Mean over {2 * max(periods)} tokens of forward pass and eviction. Paper (A800): T_forward 14.03 ms, T_update 5.57 ms. In place there is next to nothing "
+            "to fit: R^2 says how much of the spread R explains.", "",
+            *table(["ms per token at R =", *periods], lines), *table(["", "T_forward, ms", "T_update, ms", "R^2"], fits),
+            *line_plot("lazy-r", "Time per token by R", "R", "ms", series, log=True)], o.engine.command
 
 
 def table_a4(o):

@@ -1,8 +1,9 @@
-"""Figures 3 and 4 of PagedEviction: throughput by budget and by page size; and concurrent requests with one page pool."""
+"""Figures 3 and 4 of PagedEviction: throughput by budget and by page size, in the shapes of its three models; and concurrent requests with one page pool."""
 from engine import scaled
 from report import line_plot, median, ratios, span, table, times, verdict
 
 LLAMA_1B = scaled("llama-3.2-1b", 1, 16, 128256)
+SHAPES = {"1B": LLAMA_1B, "3B": scaled("llama-3.2-3b", 1, 28, 128256), "8B": scaled("llama-3.1-8b", 1, 32, 128256)}
 # As in the paper's baselines: slots are freed only when their page is empty.
 APPEND = ",mechanism=append"
 METHODS = {
@@ -15,35 +16,36 @@ OURS = "paged-eviction"
 PROMPT, WRITTEN = 1024, 8192
 DEPTHS = [1024, 5120, 9184]  # context lengths at which steps are measured
 STEPS = 16  # a page's worth
-ABOUT = ("Shape of Llama-3.2-1B with 1 of 16 layers and a sixteenth of the vocabulary (each part of a step keeps its share), random Q4_0 "
-         "weights, f16 cache, {batch} concurrent requests of 1,024 prompt + 8,192 generated tokens, as in the paper (the full cache of 64 such requests, "
+ABOUT = ("Shapes of Llama-3.2-1B, Llama-3.2-3B and Llama-3.1-8B with 1 of 16, 28 and 32 layers and that share of the vocabulary (each part of a step keeps its share), random Q4_0 "
+         "weights, f16 cache, {batch} concurrent requests of 1,024 prompt + 8,192 generated tokens, as in the paper (the full cache of 64 such requests of the 1B, "
          "18 GiB, fits the paper's A100 of 40 GB). Tokens/s: prompt and generated tokens, over the time of all prompts and of 8,192 steps. The time of a "
          "step is measured at {depths} tokens, {steps} steps each, and interpolated. The cache before each measurement is fragmented as by "
          "generation (`--fill history`: the method evicts tokens one by one, by scores of random keys and "
          "values). Slots: allocated slots per kept token at the end.")
 
 
-def measured(o, methods, batch, page):
-    """{label: (seconds of the whole run, of each round; the last row)}; rounds of all methods alternate."""
+def measured(o, shape, methods, batch, page):
+    """{label: (seconds of the whole run, of each round; mean ms of a step, of each round; the last row)}; rounds of all methods alternate."""
     depths = o.effort.pick(DEPTHS[::2], DEPTHS)
-    rows = o.engine.decode(LLAMA_1B, methods, depths, batch=batch, tokens=STEPS, reps=2, fill="history", prompt=PROMPT, page_size=page)
+    rows = o.engine.decode(shape, methods, depths, batch=batch, tokens=STEPS, reps=2, fill="history", prompt=PROMPT, page_size=page)
     command = o.engine.command
-    reading = o.engine.prefill(LLAMA_1B, methods, PROMPT, page_size=page)
+    reading = o.engine.prefill(shape, methods, PROMPT, page_size=page)
     o.engine.command = command
     out = {}
     for label in methods:
-        rounds = []
+        rounds, means = [], []
         for step_ms in zip(*(rows[label, d].step_ms for d in depths)):
             points = [*zip(depths, step_ms), (PROMPT + WRITTEN, step_ms[-1])]
             steps = sum((b - a) * (x + y) / 2 for (a, x), (b, y) in zip(points, points[1:]))
+            means.append(steps / WRITTEN)
             rounds.append(steps / 1e3 + batch * PROMPT / median(reading[label]["samples"]))
-        out[label] = rounds, rows[label, depths[-1]]
+        out[label] = rounds, means, rows[label, depths[-1]]
     return out
 
 
 def lines_of(first, runs, batch):
     out, over = [], {}
-    for label, (seconds, row) in runs.items():
+    for label, (seconds, _, row) in runs.items():
         if label != OURS:
             over[label] = ratios(seconds, runs[OURS][0])
         out.append([first, label, span([batch * (PROMPT + WRITTEN) / s for s in seconds], 0), f"{row['slots_per_token']:.2f}x",
@@ -59,20 +61,25 @@ def about(o, batch):
     return ABOUT.format(batch=batch, steps=STEPS, depths=", ".join(f"{d:,}" for d in o.effort.pick(DEPTHS[::2], DEPTHS)))
 
 
-def curves(o, first, choices, method_of, name, x_label):
-    """One table and one plot over `choices`; {choice: {label: ratios}}."""
+def curves(o, first, choices_of, method_of, name, x_label):
+    """choices_of: {model: choices}. Tables and plots by model; {(model, choice): {label: ratios}}; {(model, choice): {label: mean ms of a step}}."""
     batch = o.effort.pick(8, 64)
-    lines, over_by = [], {}
-    for choice in choices:
-        budget, page = method_of(choice)
-        methods = {k: m.format(n=budget) for k, m in METHODS.items()}
-        if page < 16:  # smaller than a page of memory
-            methods[OURS] += f",page={page}"
-        runs = measured(o, methods, batch, max(page, 16))
-        more, over_by[choice] = lines_of(choice, runs, batch)
-        lines += more
-    series = {k: [(x, median(over[k])) for x, over in over_by.items()] for k in METHODS if k != OURS}
-    return table([first, *HEADS], lines), line_plot(name, "PagedEviction relative to other methods", x_label, "speed-up", series, log=True), over_by
+    lines, over_by, ms = [], {}, {}
+    for model, choices in choices_of.items():
+        rows = []
+        for choice in choices:
+            budget, page = method_of(choice)
+            methods = {k: m.format(n=budget) for k, m in METHODS.items()}
+            if page < 16:  # smaller than a page of memory
+                methods[OURS] += f",page={page}"
+            runs = measured(o, SHAPES[model], methods, batch, max(page, 16))
+            more, over_by[model, choice] = lines_of(choice, runs, batch)
+            ms[model, choice] = {label: means for label, (_, means, _) in runs.items()}
+            rows += more
+        series = {k: [(x, median(over_by[model, x][k])) for x in choices] for k in METHODS if k != OURS}
+        lines += [f"**{model}**", "", *table([first, *HEADS], rows),
+                  *line_plot(name + ("" if model == "1B" else f"-{model.lower()}"), f"PagedEviction relative to other methods, {model}", x_label, "speed-up", series, log=True)]
+    return lines, over_by, ms
 
 
 def keydiff(o):
@@ -86,24 +93,31 @@ def keydiff(o):
 
 def figure_3(o):
     """Figure 3: throughput by budget"""
-    rows, plot, over_by = curves(o, "budget", o.effort.pick([256, 1024], [256, 512, 1024, 2048, 4096]), lambda n: (n, 16), "paged-fig3", "budget")
-    command, at_1024 = o.engine.command, over_by[1024]
+    choices_of = o.effort.pick({"1B": [256, 1024]}, {"1B": [256, 512, 1024, 2048, 4096], "3B": [256, 1024, 4096], "8B": [256, 1024, 4096]})
+    rows, over_by, ms = curves(o, "budget", choices_of, lambda n: (n, 16), "paged-fig3", "budget")
+    command, at_1024 = o.engine.command, over_by["1B", 1024]
+    paper_saved = {"1B": 12, "3B": 10, "8B": 11}  # percent of the full cache's time per token
+    per_token = [[model, *(span(ms[model, 1024][label], 1) for label in METHODS),
+                  f"{100 * (1 - median(ratios(ms[model, 1024][OURS], ms[model, 1024]['full cache']))):.0f}%", f"{paper_saved[model]}%"] for model in choices_of]
     paper = table(["at a budget of 1,024", "ours", "paper (A100, vLLM)"],
                   [["relative to the full cache", times(at_1024["full cache"]), "1.37x"], ["relative to inverse key norm", times(at_1024["inverse key norm"]), "1.39x"],
                    ["relative to streaming", times(at_1024["streaming, in pages"]), "1.04x"]])
     return [about(o, o.effort.pick(8, 64)) + " Pages of 16 slots. Streaming does the same work as PagedEviction in other slots, so its difference from 1.00x is noise.", "",
             verdict("PagedEviction relative to the full cache at a budget of 1,024", median(at_1024["full cache"]), 1.37),
             verdict("PagedEviction relative to inverse key norm", median(at_1024["inverse key norm"]), 1.39),
-            verdict("PagedEviction relative to streaming in pages", median(at_1024["streaming, in pages"]), 1), "", *paper, *rows, *plot, keydiff(o), ""], command
+            verdict("PagedEviction relative to streaming in pages", median(at_1024["streaming, in pages"]), 1), "", *paper,
+            "**Part d**: mean time of a step of all requests while 8,192 tokens are generated, budget 1,024, ms (median, min–max); *saved*: by PagedEviction, of the full cache's.", "",
+            *table(["model", *METHODS, "saved", "paper"], per_token), *rows, keydiff(o), ""], command
 
 
 def figure_4(o):
     """Figure 4: throughput by page size"""
-    rows, plot, over_by = curves(o, "page", o.effort.pick([8, 16, 64], [8, 16, 32, 64, 128]), lambda page: (1024, page), "paged-fig4", "slots per page")
+    choices_of = o.effort.pick({"1B": [8, 16, 64]}, {"1B": [8, 16, 32, 64, 128], "3B": [8, 16, 32, 128], "8B": [8, 16, 32, 128]})
+    rows, over_by, _ = curves(o, "page", choices_of, lambda page: (1024, page), "paged-fig4", "slots per page")
     best = max(median(over["full cache"]) for over in over_by.values())
     return [about(o, o.effort.pick(8, 64)) + " Budget 1,024. Pages of 8 are halves of a page of memory, of 16 slots; the other "
             "methods' pages are those of memory.", "",
-            f"Max speed-up over the full cache: 3.1x in the paper (all its models and page sizes), {best:.2f}x here.", "", *rows, *plot], o.engine.command
+            f"Max speed-up over the full cache: 3.1x in the paper (all its models and page sizes), {best:.2f}x here. Parts d to i, ROUGE by page size: next section.", "", *rows], o.engine.command
 
 
 def one_pool(o):

@@ -30,7 +30,7 @@ def span(values, digits=2):
 
 
 def table(heads, rows):
-    return ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads), *("| " + " | ".join(map(str, row)) + " |" for row in rows), ""]
+    return ["| " + " | ".join(map(str, heads)) + " |", "|" + "---|" * len(heads), *("| " + " | ".join(map(str, row)) + " |" for row in rows), ""]
 
 
 def verdict(what, value, target):

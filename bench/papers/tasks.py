@@ -47,6 +47,16 @@ def paged_figure_2(o):
             *table(["method", *(f"budget {n:,}" for n in budgets)], rows), *line_plot("paged-fig2", "multi_news, default model", "budget, tokens", "ROUGE-L", series, log=True)], o.engine.command
 
 
+def paged_figure_4(o):
+    """Figure 4, parts d to i: accuracy by page size"""
+    pages, limit, budget = o.effort.pick([16], [8, 16, 32, 64]), o.effort.pick(5, 40), 512
+    methods = {page: f"paged-eviction:budget={budget},page={page}" for page in pages}
+    runs = longbench(o, "multi_news", ["full", *methods.values()], limit)
+    rows = [["full cache", "–", scored(runs["full"])], *(["paged-eviction", page, scored(runs[m])] for page, m in methods.items())]
+    return [f"ROUGE-L (mean, 95% interval) on {limit} records of LongBench's multi_news, budget {budget}; gov_report is not here. {MODEL}", "",
+            *table(["method", "slots per page", "ROUGE-L"], rows)], o.engine.command
+
+
 def ems_table_1(o):
     """Table 1: LongBench, budget 256"""
     ways = {"full cache": "full", "StreamingLLM": "streaming:budget=256", "H2O": "h2o:budget=256", "SnapKV": "snapkv:budget=256", "PyramidKV": "pyramidkv:budget=256",

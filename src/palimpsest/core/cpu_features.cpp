@@ -72,4 +72,13 @@ bool has_neon_dot() {
 #endif
 }
 
+bool has_neon_i8mm() {
+#if defined(__aarch64__) && defined(__linux__)
+  constexpr unsigned long kMatrices = 1UL << 13;  // HWCAP2_I8MM
+  return has_neon_dot() && (getauxval(AT_HWCAP2) & kMatrices) != 0;
+#else
+  return false;
+#endif
+}
+
 }  // namespace palimpsest

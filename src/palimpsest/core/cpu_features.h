@@ -13,4 +13,7 @@ bool has_amx();
 // 8-bit dot products of Arm (sdot).
 bool has_neon_dot();
 
+// Products of matrices of bytes of Arm (smmla), beside sdot.
+bool has_neon_i8mm();
+
 }  // namespace palimpsest

@@ -13,7 +13,7 @@
 namespace palimpsest {
 namespace {
 
-constexpr std::string_view kAmx = "AMX", kAvxVnni = "AVX2_VNNI", kNeonDot = "NEON_DOT";
+constexpr std::string_view kAmx = "AMX", kAvxVnni = "AVX2_VNNI", kNeonDot = "NEON_DOT", kNeonI8mm = "NEON_I8MM";
 
 // Kernels have no scalable vectors (core/vector_targets.h).
 std::int64_t targets_of_cpu() {
@@ -29,6 +29,7 @@ constexpr std::int64_t best_of(std::int64_t targets) {
 std::vector<std::string> levels_of(std::int64_t targets) {
   std::vector<std::string> out;
   if (has_amx()) out.emplace_back(kAmx);
+  if (has_neon_i8mm()) out.emplace_back(kNeonI8mm);
   if (has_neon_dot()) out.emplace_back(kNeonDot);
   for (std::int64_t left = targets; left != 0; left &= left - 1) {
     const std::int64_t target = best_of(left);
@@ -51,7 +52,7 @@ void limit_cpu_level() {
   const std::int64_t all = targets_of_cpu();
   const auto levels = levels_of(all);
   if (std::ranges::find(levels, name) == levels.end()) fail("PALIMPSEST_SIMD={}: this CPU has {}", name, cpu_levels());
-  if (name == kAmx || name == kNeonDot) return;
+  if (name == kAmx || name == kNeonDot || name == kNeonI8mm) return;
   const std::string_view target_name = name == kAvxVnni ? "AVX2" : name;
   std::int64_t targets = all;
   while (hwy::TargetName(best_of(targets)) != target_name) targets &= targets - 1;
@@ -73,9 +74,15 @@ bool may_use_neon_dot() {
   return (limit.empty() || limit == kNeonDot) && has_neon_dot();
 }
 
+bool may_use_neon_i8mm() {
+  const std::string_view limit = cpu_level_limit();
+  return (limit.empty() || limit == kNeonI8mm) && has_neon_i8mm();
+}
+
 std::string cpu_level() {
   const std::int64_t target = best_of(targets_of_cpu());
   if (may_use_amx()) return std::string(kAmx);
+  if (may_use_neon_i8mm()) return std::string(kNeonI8mm);
   if (may_use_neon_dot()) return std::string(kNeonDot);
   return target == HWY_AVX2 && may_use_avx_vnni() ? std::string(kAvxVnni) : hwy::TargetName(target);
 }

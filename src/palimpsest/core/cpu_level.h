@@ -8,9 +8,9 @@ namespace palimpsest {
 
 // Limits the kernels to the level of PALIMPSEST_SIMD, one of Highway's names: SSE4, AVX2, AVX3 (AVX-512 without VNNI),
 // AVX3_DL (with VNNI), ... or one of two more: AVX2_VNNI (AVX2 with 8-bit dot products, AVX-VNNI) and AMX (the best
-// level, with tiles of bytes and bf16). On Arm: NEON, NEON_DOT (with 8-bit dot products). Call it before the first
-// kernel runs. Throws Error for a level that this CPU does not have. ggml's kernels are limited when its backends are
-// loaded (model/backend.h).
+// level, with tiles of bytes and bf16). On Arm: NEON, NEON_DOT (with 8-bit dot products), NEON_I8MM (also with
+// products of matrices). Call it before the first kernel runs. Throws Error for a level that this CPU does not have.
+// ggml's kernels are limited when its backends are loaded (model/backend.h).
 void limit_cpu_level();
 
 // The level of PALIMPSEST_SIMD; empty: not limited.
@@ -21,6 +21,7 @@ std::string_view cpu_level_limit();
 bool may_use_avx_vnni();
 bool may_use_amx();
 bool may_use_neon_dot();
+bool may_use_neon_i8mm();
 
 // The best level that kernels use now.
 std::string cpu_level();

@@ -56,6 +56,7 @@ PanelKernel integer_kernel(ggml_type type) {
   constexpr const char* kQuads = "8-bit dot products";
   if (take(quad_product(type), kQuads)) return out;
   if (may_use_avx_vnni() && take(avx_vnni_product(type), kQuads)) return out;
+  if (may_use_neon_i8mm() && take(neon_matrix_product(type), "8-bit products of matrices")) return out;
   if (may_use_neon_dot() && take(neon_dot_product(type), kQuads)) return out;
   take(pair_product(type), "pairs of 8-bit products");
   return out;
