@@ -34,10 +34,11 @@ void log_line(ggml_log_level level, const char* text, void*) {
 
 // ggml's variant of its CPU backend for a level of core/cpu_level.h.
 constexpr std::pair<std::string_view, const char*> kCpuVariants[] = {
-    {"SSE2", "x64"},          {"SSSE3", "x64"},           {"SSE4", "sse42"},
-    {"AVX2", "haswell"},      {"AVX2_VNNI", "alderlake"}, {"AVX3", "skylakex"},
-    {"AVX3_DL", "icelake"},   {"AVX3_ZEN4", "zen4"},      {"AVX3_SPR", "sapphirerapids"},
-    {"AMX", "sapphirerapids"}};
+    {"SSE2", "x64"},           {"SSSE3", "x64"},           {"SSE4", "sse42"},
+    {"AVX2", "haswell"},       {"AVX2_VNNI", "alderlake"}, {"AVX3", "skylakex"},
+    {"AVX3_DL", "icelake"},    {"AVX3_ZEN4", "zen4"},      {"AVX3_SPR", "sapphirerapids"},
+    {"AMX", "sapphirerapids"}, {"NEON", "armv8.0_1"},      {"NEON_WITHOUT_AES", "armv8.0_1"},
+    {"NEON_DOT", "armv8.2_1"}};
 
 // The library that a backend was loaded from; empty: it is linked.
 std::filesystem::path library_of(ggml_backend_reg_t backend) {
@@ -48,6 +49,7 @@ std::filesystem::path library_of(ggml_backend_reg_t backend) {
 
 // Replaces the CPU backend that ggml chose by its variant for `level`, a plug-in in the same folder.
 void limit_cpu_backend(std::string_view level) {
+  if (level == "NEON_I8MM") return;  // ggml has variants with smmla, and chooses the one for this CPU
   const auto* const variant = std::ranges::find(kCpuVariants, level, &std::pair<std::string_view, const char*>::first);
   ggml_backend_dev_t const cpu = ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);
   if (variant == std::end(kCpuVariants) || cpu == nullptr)
