@@ -287,14 +287,14 @@ def full_cache(o):
         rows.append([batch, f"{depth:,}", *(f"{median(step[m]):.1f} ({attention[m]:.1f})" for m in methods), times(ratios(step["full"], step["streaming"])),
                      times(ratios(step["full"], step["h2o"])), f"{attention['full'] / attention['streaming']:.1f}x",
                      f"{median(step['full']) / (median(step['full']) - attention['full']):.2f}x", f"up to {target}x"])
-        groups[f"batch {batch},\n{depth:,} tokens"] = {m: median(step["full"]) / median(step[m]) for m in ("streaming", "h2o")}
+        groups[f"batch {batch},\n{depth:,}"] = {m: median(step["full"]) / median(step[m]) for m in ("streaming", "h2o")}
         if batch == most:
             lines.append(verdict(f"Streaming relative to the full cache, batch {batch}, {depth:,} tokens", median(ratios(step["full"], step["streaming"])), target))
     return [*lines, "", f"llama-2-7b, 1 layer, budget {n}; decode steps in ms, attention in parentheses. The matrix products, which eviction does not "
             "reduce, limit the ratio: with 2 cores, a batch of 32 is limited by their arithmetic; with 60 cores and "
             "matrix units it is not. Both sides use our kernels; the paper's full cache is vLLM's paged attention.", "",
             *table(["batch", "tokens", "full, ms", "streaming", "h2o", "full / streaming", "full / h2o", "attention alone", "limit (attention in no time)", "paper"], rows),
-            *bar_plot("equip-full", "Relative to the full cache", "speed-up", groups)], o.engine.command
+            *bar_plot("equip-full", "Relative to the full cache, by batch and tokens", "speed-up", groups)], o.engine.command
 
 
 def scaling(o):
