@@ -3,16 +3,20 @@
 // in one run, so the ratios (`of_read`, `of_peak`) hold on a loaded machine.
 //
 //   attention_bench --benchmark_filter=Decode/page:64
+//   PALIMPSEST_SIMD=AVX2 attention_bench ...              as on a lesser CPU (core/cpu_level.h)
 #include <benchmark/benchmark.h>
 #include <time.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <vector>
 
 #include "bench/attention_model.h"
 #include "bench/machine.h"
 #include "bench/team.h"
 #include "bench/three_step.h"
+#include "palimpsest/core/cpu_level.h"
+#include "palimpsest/core/error.h"
 
 namespace palimpsest::bench {
 namespace {
@@ -269,4 +273,15 @@ BENCHMARK(Merged)
 }  // namespace
 }  // namespace palimpsest::bench
 
-BENCHMARK_MAIN();
+int main(int argc, char** argv) {
+  try {
+    palimpsest::limit_cpu_level();
+  } catch (const palimpsest::Error& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 2;
+  }
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  benchmark::RunSpecifiedBenchmarks();
+  return 0;
+}
