@@ -1,14 +1,47 @@
 #include "palimpsest/graph/backends.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <ctime>
+#include <thread>
 
 #include "palimpsest/model/backend.h"
 #include "palimpsest/model/rpc.h"
 #include "palimpsest/model/weights.h"
 
 namespace palimpsest {
+namespace {
 
-Backends::Backends(const Model& model, StepThreads threads) : threads_(threads), used_threads_(threads.decode) {
+constexpr double kWholeCore = 0.75;  // of the time of a step: a thread that spins at barriers has nearly all of it
+constexpr int kBatchesWithFew = 16;
+
+double seconds_of(clockid_t clock) {
+  timespec now{};
+  clock_gettime(clock, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+class ThreadTimes {  // of this thread
+ public:
+  double share_of_core() const {  // since the beginning; of a step of some microseconds, too large
+    const double wall = seconds_of(CLOCK_MONOTONIC) - wall_;
+    return (seconds_of(CLOCK_THREAD_CPUTIME_ID) - cpu_) / wall;
+  }
+
+ private:
+  double cpu_ = seconds_of(CLOCK_THREAD_CPUTIME_ID), wall_ = seconds_of(CLOCK_MONOTONIC);  // in this order
+};
+
+// More programs run than there are cores, beside this one.
+bool is_crowded() {
+  double load = 0;
+  return getloadavg(&load, 1) == 1 && load > 1.5 * std::thread::hardware_concurrency();
+}
+
+}  // namespace
+
+Backends::Backends(const Model& model, StepThreads threads)
+    : threads_(threads), used_threads_(threads.decode), batches_with_few_(is_crowded() ? kBatchesWithFew : 0) {
   const Weights& w = model.weights();
   ggml_backend_dev_t host = nullptr;
   for (ggml_backend_dev_t device : w.devices) {
@@ -30,9 +63,17 @@ Backends::Backends(const Model& model, StepThreads threads) : threads_(threads),
   }
 }
 
-void Backends::use_threads(int tokens) {
-  if (const int threads = threads_.of(tokens); threads != used_threads_)
-    set_threads(host(), used_threads_ = threads);
+void Backends::run_step(int tokens, const std::function<void()>& step) {
+  int threads = threads_.of(tokens);
+  const bool more = threads > threads_.decode;
+  if (more && batches_with_few_ > 0) {
+    --batches_with_few_;
+    threads = threads_.decode;
+  }
+  if (threads != used_threads_) set_threads(host(), used_threads_ = threads);
+  const ThreadTimes before;
+  step();
+  if (more && threads != threads_.decode && before.share_of_core() < kWholeCore) batches_with_few_ = kBatchesWithFew;
 }
 
 }  // namespace palimpsest
