@@ -12,22 +12,26 @@ namespace {
 
 constexpr int kBatch = StepThreads::kBatchTokens;
 
+void run_step(Backends& backends, int tokens, std::chrono::milliseconds waiting = {}) {
+  backends.begin_step(tokens);
+  if (waiting.count() > 0) std::this_thread::sleep_for(waiting);
+  backends.end_step();
+}
+
 TEST(BackendsTest, ABatchThatWaitedForCoresIsFollowedBySixteenWithFewThreads) {
   const auto model = Model::synthetic("tiny");
   Backends backends(*model, {1, 2});
-  const auto nothing = [] {};
-  for (int i = 0; i < 17 && backends.threads() != 2; ++i)
-    backends.run_step(kBatch, nothing);  // the machine may be busy
+  for (int i = 0; i < 17 && backends.threads() != 2; ++i) run_step(backends, kBatch);  // the machine may be busy
   ASSERT_EQ(backends.threads(), 2);
-  backends.run_step(kBatch, [] { std::this_thread::sleep_for(std::chrono::milliseconds(20)); });
+  run_step(backends, kBatch, std::chrono::milliseconds(20));
   EXPECT_EQ(backends.threads(), 2);
   for (int i = 0; i < 16; ++i) {
-    backends.run_step(kBatch, nothing);
+    run_step(backends, kBatch);
     EXPECT_EQ(backends.threads(), 1) << i;
   }
-  backends.run_step(kBatch, nothing);
+  run_step(backends, kBatch);
   EXPECT_EQ(backends.threads(), 2);
-  backends.run_step(kBatch - 1, nothing);
+  run_step(backends, kBatch - 1);
   EXPECT_EQ(backends.threads(), 1);
 }
 
@@ -35,7 +39,7 @@ TEST(BackendsTest, GivenThreadsStay) {
   const auto model = Model::synthetic("tiny");
   Backends backends(*model, 2);
   for (int i = 0; i < 3; ++i) {
-    backends.run_step(kBatch, [] { std::this_thread::sleep_for(std::chrono::milliseconds(2)); });
+    run_step(backends, kBatch, std::chrono::milliseconds(2));
     EXPECT_EQ(backends.threads(), 2);
   }
 }

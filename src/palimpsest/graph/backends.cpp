@@ -21,17 +21,6 @@ double seconds_of(clockid_t clock) {
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-class ThreadTimes {  // of this thread
- public:
-  double share_of_core() const {  // since the beginning; of a step of some microseconds, too large
-    const double wall = seconds_of(CLOCK_MONOTONIC) - wall_;
-    return (seconds_of(CLOCK_THREAD_CPUTIME_ID) - cpu_) / wall;
-  }
-
- private:
-  double cpu_ = seconds_of(CLOCK_THREAD_CPUTIME_ID), wall_ = seconds_of(CLOCK_MONOTONIC);  // in this order
-};
-
 // More programs run than there are cores, beside this one.
 bool is_crowded() {
   double load = 0;
@@ -63,17 +52,22 @@ Backends::Backends(const Model& model, StepThreads threads)
   }
 }
 
-void Backends::run_step(int tokens, const std::function<void()>& step) {
+void Backends::begin_step(int tokens) {
   int threads = threads_.of(tokens);
-  const bool more = threads > threads_.decode;
-  if (more && batches_with_few_ > 0) {
+  if (threads > threads_.decode && batches_with_few_ > 0) {
     --batches_with_few_;
     threads = threads_.decode;
   }
   if (threads != used_threads_) set_threads(host(), used_threads_ = threads);
-  const ThreadTimes before;
-  step();
-  if (more && threads != threads_.decode && before.share_of_core() < kWholeCore) batches_with_few_ = kBatchesWithFew;
+  cpu_seconds_ = seconds_of(CLOCK_THREAD_CPUTIME_ID);
+  wall_seconds_ = seconds_of(CLOCK_MONOTONIC);
+}
+
+void Backends::end_step() {
+  if (used_threads_ <= threads_.decode) return;
+  const double wall = seconds_of(CLOCK_MONOTONIC) - wall_seconds_;  // within the other time: no step seems too long
+  const double cpu = seconds_of(CLOCK_THREAD_CPUTIME_ID) - cpu_seconds_;
+  if (cpu < kWholeCore * wall) batches_with_few_ = kBatchesWithFew;
 }
 
 }  // namespace palimpsest

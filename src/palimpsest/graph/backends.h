@@ -4,7 +4,6 @@
 #include <ggml-cpp.h>
 
 #include <cstddef>
-#include <functional>
 #include <mutex>
 #include <span>
 #include <string>
@@ -27,10 +26,11 @@ class Backends {
   // The index in all() of the backend of a layer, or of the output (layer == layers).
   std::size_t index_of(int layer) const { return of_layer_[static_cast<std::size_t>(layer)]; }
   ggml_backend_t of_layer(int layer) const { return all_[index_of(layer)]; }
-  // Runs a step of so many tokens with the host's threads for it. If that are more than for a few tokens, and the cores
-  // were shared with other programs, the next batches have as few: threads wait for each other after every operator,
-  // and a batch would take many times as long.
-  void run_step(int tokens, const std::function<void()>& step);
+  // Around a step of so many tokens: sets the host's threads for it. If that are more than for a few tokens, and the
+  // cores were shared with other programs, the next batches have as few: threads wait for each other after every
+  // operator, and a batch would take many times as long.
+  void begin_step(int tokens);
+  void end_step();
   int threads() const { return used_threads_; }  // of the last step
   // Held by whoever uses a device: steps, and threads that save or load a sequence meanwhile.
   std::recursive_mutex& mutex() const { return mutex_; }
@@ -44,7 +44,8 @@ class Backends {
   bool remote_ = false;
   StepThreads threads_;
   int used_threads_;
-  int batches_with_few_ = 0;  // to come
+  int batches_with_few_ = 0;                   // to come
+  double cpu_seconds_ = 0, wall_seconds_ = 0;  // of this thread, at begin_step()
   mutable std::recursive_mutex mutex_;
 };
 

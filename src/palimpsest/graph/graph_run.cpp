@@ -50,11 +50,10 @@ bool is_known(const DecoderGraph& graph, const Backends& backends) {
 }
 
 void run_graph(DecoderGraph& graph, Backends& backends) {
-  ggml_status status = GGML_STATUS_FAILED;
-  backends.run_step(graph.tokens, [&] {
-    status = graph.schedule ? ggml_backend_sched_graph_compute(graph.schedule.get(), graph.graph)
-                            : ggml_backend_graph_compute(backends.host(), graph.graph);
-  });
+  backends.begin_step(graph.tokens);
+  const ggml_status status = graph.schedule ? ggml_backend_sched_graph_compute(graph.schedule.get(), graph.graph)
+                                            : ggml_backend_graph_compute(backends.host(), graph.graph);
+  backends.end_step();
   if (status != GGML_STATUS_SUCCESS)
     fail("device {} failed in a step of {} tokens ({})", backends.names(), graph.tokens, ggml_status_to_string(status));
 }
