@@ -8,6 +8,8 @@ Like `make versus`, for kernels that this machine would not choose: llama-bench 
 interleaves steps of this engine and of libllama, without and with flash attention; the better of the two counts. Writes
 docs/results/versus-libllama.md, a section per machine.
 """
+import os
+
 from common import REPO, machine, random_model, run
 from parts import Page, add, machine_part, parser
 
@@ -24,6 +26,8 @@ def main():
     parse.add_argument("--types", default="q4_0,q8_0,q4_K,q6_K,f16,bf16")
     parse.add_argument("--depths", default="0,2048")
     options = parse.parse_args()
+    level = os.environ.get("PALIMPSEST_SIMD")
+    command = f"{f'PALIMPSEST_SIMD={level} ' if level else ''}bench/versus_libllama.py --types {options.types} --depths {options.depths}"
     lines = ["| weights | test | llama.cpp, flash off | flash on | palimpsest | ratio to the better |", "|---|---|---|---|---|---|"]
     for kind in options.types.split(","):
         path = random_model(options.program, options.folder, options.shape, kind)
@@ -37,7 +41,7 @@ def main():
                 ratios[what] = ratio
         lines += [f"| {kind} | {what} | {got['llama.cpp']} | {got['llama.cpp, flash attention']} | {got['palimpsest']} | **{ratios[what]}x** |" for what, got in rates.items()]
         print("\n".join(lines[-len(rates):]), flush=True)
-        PAGE.put(machine_part(machine()), machine(), [*lines, ""], f"bench/versus_libllama.py --depths {options.depths}")
+        PAGE.put(machine_part(machine()), machine(), [*lines, ""], command)
 
 
 if __name__ == "__main__":

@@ -59,6 +59,7 @@ void Backends::begin_step(int tokens) {
     threads = threads_.decode;
   }
   if (threads != used_threads_) set_threads(host(), used_threads_ = threads);
+  if (threads <= threads_.decode) return;
   cpu_seconds_ = seconds_of(CLOCK_THREAD_CPUTIME_ID);
   wall_seconds_ = seconds_of(CLOCK_MONOTONIC);
 }
