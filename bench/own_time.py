@@ -15,6 +15,8 @@ LEFT_OUT = {"full": "evicts nothing", "window-recompute": "has no cache", "duo":
 COSTS = {  # why a method takes longer than the target
     "compact-shift": "moves all later tokens of each head, as implementations without slots do: the baseline of in-place eviction",
     "keydiff": "reads all keys at every token: each one changes the mean key",
+    "expected-attention": "multiplies all keys by its statistics of queries at every token",
+    "r-kv": "compares keys with each other",
     "cam": "looks for the next 32 tokens among all slots",
     "ems": "reads all values at every token, to find the most similar one",
 }

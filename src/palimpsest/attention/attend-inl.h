@@ -208,32 +208,44 @@ HWY_INLINE void score_block(const Unit& u, const Block& b, bool widen, const Pre
   bias_block(u, b);
 }
 
-// One row's step of online softmax: scores become 2^(score - running max), 0 for slots that the row does not see;
-// updates the running max and sum and sets the correction for earlier blocks.
-HWY_INLINE void online_softmax_row(float* score, std::uint64_t visible, float* max, float* correction, float* sum) {
-  Vec s[kVectors];
-  Vec top = hn::Set(df, kNothing);
-  for (int v = 0; v < kVectors; ++v) {
-    s[v] = hn::LoadU(df, score + v * kLanes);
-    if (visible != ~std::uint64_t{0}) s[v] = hn::IfThenElse(mask_of(visible, v), s[v], hn::Set(df, kNothing));
-    top = hn::Max(top, s[v]);
+// A step of online softmax for all rows of a unit: scores become 2^(score - running max), 0 for slots that a row does
+// not see; updates the running max and sum and sets the correction for earlier blocks. visible[q]: of query q.
+HWY_INLINE void online_softmax(const Unit& u, const std::uint64_t* visible) {
+  const UnitMemory& m = u.memory;
+  const int rows = u.rows(), group = u.work.group();
+  const auto seen = [&](int r, int v) HWY_ATTR {
+    const Vec score = hn::LoadU(df, m.score + r * kBlock + v * kLanes);
+    const std::uint64_t bits = visible[r / group];
+    return bits == ~std::uint64_t{0} ? score : hn::IfThenElse(mask_of(bits, v), score, hn::Set(df, kNothing));
+  };
+  // In three loops: no row's powers wait for another row's maximum.
+  for (int r = 0; r < rows; ++r) {
+    Vec top = seen(r, 0);
+    for (int v = 1; v < kVectors; ++v) top = hn::Max(top, seen(r, v));
+    const float before = m.max[r], now = std::max(before, hn::ReduceMax(df, top));
+    m.correction[r] = now == kNothing ? 0 : before - now;
+    m.max[r] = now;
   }
-  const float before = *max, now = std::max(before, hn::ReduceMax(df, top));
-  if (now == kNothing) {
-    for (int v = 0; v < kVectors; ++v) hn::StoreU(hn::Zero(df), df, score + v * kLanes);
-    *correction = 1;
-    return;
+  for (int r = 0; r < rows; r += kLanes) {
+    const int count = std::min(kLanes, rows - r);
+    hn::StoreN(pow2(load_first(m.correction + r, count)), df, m.correction + r, static_cast<std::size_t>(count));
   }
-  const Vec all = hn::Set(df, now), c = pow2(hn::Set(df, before - now));
-  Vec total = hn::Zero(df);
-  for (int v = 0; v < kVectors; ++v) {
-    s[v] = pow2(hn::Sub(s[v], all));
-    hn::StoreU(s[v], df, score + v * kLanes);
-    total = hn::Add(total, s[v]);
+  for (int r = 0; r < rows; ++r) {
+    float* const score = m.score + r * kBlock;
+    if (m.max[r] == kNothing) {
+      for (int v = 0; v < kVectors; ++v) hn::StoreU(hn::Zero(df), df, score + v * kLanes);
+      continue;
+    }
+    const Vec max = hn::Set(df, m.max[r]);
+    Vec total = hn::Zero(df);
+    for (int v = 0; v < kVectors; ++v) {
+      const Vec power = pow2(hn::Sub(seen(r, v), max));
+      hn::StoreU(power, df, score + v * kLanes);
+      total = hn::Add(total, power);
+    }
+    float* const sum = m.sum + r * kTile;
+    hn::StoreU(hn::MulAdd(hn::LoadU(df, sum), hn::Set(df, m.correction[r]), total), df, sum);
   }
-  hn::StoreU(hn::MulAdd(hn::LoadU(df, sum), c, total), df, sum);
-  *max = now;
-  *correction = hn::GetLane(c);
 }
 
 // Adds a block's weighted values to all rows of a unit.

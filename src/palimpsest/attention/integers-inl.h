@@ -56,23 +56,26 @@ HWY_INLINE hn::Vec<Codes> pair_at(const std::int16_t* codes) {
   return hn::BitCast(Codes(), hn::Set(di, both));
 }
 
-// a[0] b[0] a[1] b[1] ..., kLanes of each, as 16-bit integers.
-HWY_INLINE hn::Vec<Codes> interleaved(const std::int8_t* a, const std::int8_t* b) {
-  const hn::CappedTag<std::int8_t, 16> d16;
-#if HWY_TARGET <= HWY_AVX3
-  const auto x = hn::LoadU(d16, a), y = hn::LoadU(d16, b);
-  const hn::Twice<decltype(d16)> d32;
-  return hn::PromoteTo(Codes(), hn::Combine(d32, hn::InterleaveUpper(d16, x, y), hn::InterleaveLower(x, y)));
-#else
-  const hn::Half<decltype(d16)> d8;
-  const auto x = hn::ZeroExtendVector(d16, hn::LoadU(d8, a)), y = hn::ZeroExtendVector(d16, hn::LoadU(d8, b));
-  return hn::PromoteTo(Codes(), hn::InterleaveLower(x, y));
-#endif
-}
-
 struct TwoPairs {
   hn::Vec<Codes> first, second;
 };
+
+#if HWY_TARGET <= HWY_AVX3
+// a[0] b[0] a[1] b[1] ... a[15] b[15] as 16-bit integers.
+HWY_INLINE hn::Vec<Codes> interleaved(const std::int8_t* a, const std::int8_t* b) {
+  const hn::CappedTag<std::int8_t, 16> d16;
+  const auto x = hn::LoadU(d16, a), y = hn::LoadU(d16, b);
+  const hn::Twice<decltype(d16)> d32;
+  return hn::PromoteTo(Codes(), hn::Combine(d32, hn::InterleaveUpper(d16, x, y), hn::InterleaveLower(x, y)));
+}
+#else
+// The same in two vectors.
+HWY_INLINE TwoPairs interleaved(const std::int8_t* a, const std::int8_t* b) {
+  const hn::CappedTag<std::int8_t, 16> d16;
+  const auto x = hn::LoadU(d16, a), y = hn::LoadU(d16, b);
+  return {hn::PromoteTo(Codes(), hn::InterleaveLower(x, y)), hn::PromoteTo(Codes(), hn::InterleaveUpper(d16, x, y))};
+}
+#endif
 
 HWY_INLINE TwoPairs widened(hn::Vec<Bytes> bytes) {
   const hn::Half<Bytes> half;
@@ -80,6 +83,7 @@ HWY_INLINE TwoPairs widened(hn::Vec<Bytes> bytes) {
 }
 
 // Bytes of four dimensions of kLanes keys: those of the first two, in pairs, and those of the others.
+#if HWY_TARGET <= HWY_AVX3
 HWY_INLINE TwoPairs key_pairs(const std::int8_t* at) {
 #if HWY_TARGET <= HWY_AVX3_DL
   HWY_ALIGN static constexpr std::uint8_t kOrder[64] = {0,  16, 1,  17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
@@ -89,6 +93,18 @@ HWY_INLINE TwoPairs key_pairs(const std::int8_t* at) {
   return widened(hn::TableLookupLanes(hn::LoadU(Bytes(), at), hn::SetTableIndices(Bytes(), kOrder)));
 #else
   return {interleaved(at, at + kTile), interleaved(at + 2 * kTile, at + 3 * kTile)};
+#endif
+}
+#endif
+// The same of 2 * kLanes keys: kLanes from at[0] on, and kLanes from at[1] on.
+HWY_INLINE void key_pairs(const std::int8_t* const* at, TwoPairs* keys) {
+#if HWY_TARGET <= HWY_AVX3
+  keys[0] = key_pairs(at[0]);
+  keys[1] = key_pairs(at[1]);
+#else  // one tile
+  const TwoPairs a = interleaved(at[0], at[0] + kTile), b = interleaved(at[0] + 2 * kTile, at[0] + 3 * kTile);
+  keys[0] = {a.first, b.first};
+  keys[1] = {a.second, b.second};
 #endif
 }
 
@@ -102,8 +118,10 @@ HWY_INLINE TwoPairs value_pairs(const std::int8_t* a, const std::int8_t* b) {
   const hn::Half<Bytes> half;
   const auto both = hn::Combine(Bytes(), hn::LoadU(half, b), hn::LoadU(half, a));
   return widened(hn::TableLookupLanes(both, hn::SetTableIndices(Bytes(), kOrder)));
-#else
+#elif HWY_TARGET <= HWY_AVX3
   return {interleaved(a, b), interleaved(a + kLanes, b + kLanes)};
+#else
+  return interleaved(a, b);
 #endif
 }
 
@@ -120,24 +138,12 @@ HWY_INLINE void encode_query(const float* HWY_RESTRICT query, int head_dim, std:
   }
 }
 
-// A block's four prefetches at once, in `steps` calls of next().
-struct BlockPrefetch {
-  Prefetch::Quarter part[4];
-
-  BlockPrefetch(const Prefetch& prefetch, int steps)
-      : part{prefetch.quarter(0, steps), prefetch.quarter(1, steps), prefetch.quarter(2, steps),
-             prefetch.quarter(3, steps)} {}
-  HWY_INLINE void next() {
-    for (Prefetch::Quarter& p : part) p.next();
-  }
-};
-
 // score[r][s] = q[r] . key[s] for R rows and a block of four tiles.
 template <int R>
 HWY_INLINE void dot_coded_queries(const std::int16_t* HWY_RESTRICT codes, const float* HWY_RESTRICT steps, int head_dim,
                                   const std::int8_t* const* tiles, const Prefetch& prefetch,
                                   float* HWY_RESTRICT score) {
-  constexpr int kW = kWide / 2, kSteps = q8_0::kGroup / 4;
+  constexpr int kW = 2, kSteps = q8_0::kGroup / 4;
   const int groups = head_dim / q8_0::kGroup;
   BlockPrefetch parts(prefetch, kVectors / kW * groups * 2);
   for (int first = 0; first < kVectors; first += kW) {
@@ -157,7 +163,8 @@ HWY_INLINE void dot_coded_queries(const std::int16_t* HWY_RESTRICT codes, const 
         if (n % (kSteps / 2) == 0) parts.next();
         const int d = g * q8_0::kGroup + n * 4;
         TwoPairs k[kW];
-        for (int v = 0; v < kW; ++v) k[v] = key_pairs(at[v] + d * kTile);
+        const std::int8_t* const rows[kW] = {at[0] + d * kTile, at[1] + d * kTile};
+        key_pairs(rows, k);
         for (int r = 0; r < R; ++r) {
           const auto x = pair_at(codes + d * 4 + r * 2), y = pair_at(codes + d * 4 + 8 + r * 2);
           for (int v = 0; v < kW; ++v) sum[r][v] = add_pairs(k[v].second, y, add_pairs(k[v].first, x, sum[r][v]));
@@ -201,7 +208,7 @@ HWY_INLINE void add_coded_values(const float* weight, const std::int8_t* const* 
       for (int r = 0; r < R; ++r) sum[r][0] = sum[r][1] = hn::Zero(di);
       for (int t = 0; t < 4; ++t) {
         if ((used >> (t * kTile) & 0xffff) == 0) continue;
-        Prefetch::Quarter lines = c + part == 0 ? prefetch.quarter(t, kTile / 2) : Prefetch::Quarter{};
+        Prefetch::Piece lines = c + part == 0 ? prefetch.whole(t, kTile / 2) : Prefetch::Piece{};
         const std::int8_t* row = tiles[t] + c + part;
         for (int s = t * kTile; s < (t + 1) * kTile; s += 2, row += 2 * value_dim) {
           lines.next();

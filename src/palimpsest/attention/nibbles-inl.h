@@ -137,8 +137,7 @@ HWY_INLINE void dot_nibbles(const QueryCodes& q, int dim, const std::byte* const
   constexpr int kW = kWide / 2;
   const int groups = dim / nibbles::kGroup;
   const NibbleBytes du8;
-  Prefetch::Quarter part[4];
-  for (int t = 0; t < 4; ++t) part[t] = prefetch.quarter(t, kVectors / kW * groups);
+  BlockPrefetch parts(prefetch, kVectors / kW * groups);
   for (int first = 0; first < kVectors; first += kW) {
     const std::byte *tile[kW], *at[kW];
     Vec total[R][kW];
@@ -149,7 +148,7 @@ HWY_INLINE void dot_nibbles(const QueryCodes& q, int dim, const std::byte* const
       for (int r = 0; r < R; ++r) total[r][v] = hn::Zero(df);
     }
     for (int g = 0; g < groups; ++g) {
-      for (Prefetch::Quarter& p : part) p.next();
+      parts.next();
       hn::Vec<I> sum[R][kW];
       for (int r = 0; r < R; ++r)
         for (int v = 0; v < kW; ++v) sum[r][v] = hn::Set(di, q.begin[g * 4 + r]);
@@ -217,7 +216,7 @@ HWY_INLINE void add_nibbles(const WeightCodes* weight, const std::byte* const* t
     for (int r = 0; r < R; ++r) high[r][0] = high[r][1] = low[r][0] = low[r][1] = hn::Zero(di);
     for (int t = 0; t < 4; ++t) {
       if ((used >> (t * kTile) & 0xffff) == 0) continue;
-      Prefetch::Quarter lines = c + part == 0 ? prefetch.quarter(t, 4) : Prefetch::Quarter{};
+      Prefetch::Piece lines = c + part == 0 ? prefetch.whole(t, 4) : Prefetch::Piece{};
       for (int s = 0; s < kTile; s += 4) {
         lines.next();
         const auto both =

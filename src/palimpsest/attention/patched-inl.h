@@ -111,10 +111,7 @@ HWY_NOINLINE void attend_patched(const Unit& u, int index, const Tiles& tiles, B
     find_patched(u, index, tiles, u.first_query + q, of[q], visible[q]);
     if (visible[q] != 0) score_query(u, of[q].block, q);
   }
-  const UnitMemory& m = u.memory;
-  for (int r = 0; r < u.rows(); ++r)
-    online_softmax_row(m.score + r * kBlock, visible[r / u.work.group()], m.max + r, m.correction + r,
-                       m.sum + r * kTile);
+  online_softmax(u, visible);
   if (b.used != 0) add_queries(u, b, 0, first);
   for (int q = first; q < u.queries; ++q)
     if (visible[q] != 0) add_queries(u, of[q].block, q, 1);
@@ -152,9 +149,7 @@ HWY_NOINLINE void attend(const HeadWork& w, int query_block, int split, const Un
     }
     if (b.used != 0) {
       score_block(u, b, widen, prefetch_of(tiles.value, value_tile_bytes(*w.cache)));
-      for (int r = 0; r < rows; ++r)
-        online_softmax_row(u.memory.score + r * kBlock, visible[r / w.group()], memory.max + r, memory.correction + r,
-                           memory.sum + r * kTile);
+      online_softmax(u, visible);
       Prefetch keys = prefetch_of(next.key, key_tile_bytes(*w.cache));
       keys.also = static_cast<std::size_t>(u.half());
       add_block(u, b, widen, keys);

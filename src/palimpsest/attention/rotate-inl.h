@@ -88,7 +88,7 @@ struct RotatingKeys {
       }
       for (int quarter = 0, p = 0; quarter < 4; ++quarter) {
         const int end = pairs * (quarter + 1) / 4;
-        Prefetch::Quarter part = first == 0 ? prefetch.quarter(quarter, end - p) : Prefetch::Quarter{};
+        Prefetch::Piece part = prefetch.pass(first / kWide, kVectors / kWide).quarter(quarter, end - p);
         for (; p < end; ++p) {
           part.next();
           const int a = p * step, b = a + partner;

@@ -172,7 +172,7 @@ HWY_INLINE void dot_rows(const float* HWY_RESTRICT q, int head_dim, const T* con
     }
     for (int quarter = 0, d = 0; quarter < 4; ++quarter) {
       const int end = head_dim * (quarter + 1) / 4;
-      Prefetch::Quarter part = first == 0 ? prefetch.quarter(quarter, end - d) : Prefetch::Quarter{};
+      Prefetch::Piece part = prefetch.pass(first / kWide, kVectors / kWide).quarter(quarter, end - d);
       for (; d < end; ++d) {
         part.next();
         Vec k[kWide];
@@ -205,13 +205,13 @@ struct ValueTiles {
 // out[r][0 .. W vectors) = correction[r] * out[r] + sum over used slots of weight[r][s] * value[s]
 template <int R, int W, class T>
 HWY_INLINE void add_columns(const float* HWY_RESTRICT weight, const ValueTiles<T>& values, int column,
-                            std::uint64_t used, const Prefetch& prefetch, const float* correction,
+                            std::uint64_t used, const Prefetch::Pass& prefetch, const float* correction,
                             float* HWY_RESTRICT out, std::size_t out_stride) {
   Vec sum[R][W];
   for (int r = 0; r < R; ++r)
     for (int w = 0; w < W; ++w)
       sum[r][w] = hn::Mul(hn::Set(df, correction[r]), hn::LoadU(df, out + r * out_stride + w * kLanes));
-  const auto add = [&](const T* row, int slot, Prefetch::Quarter& part) HWY_ATTR {
+  const auto add = [&](const T* row, int slot, Prefetch::Piece& part) HWY_ATTR {
     part.next();
     Vec v[W];
     for (int w = 0; w < W; ++w) v[w] = load(row + w * kLanes);
@@ -223,7 +223,7 @@ HWY_INLINE void add_columns(const float* HWY_RESTRICT weight, const ValueTiles<T
   for (int t = 0; t < 4; ++t) {
     const T* const rows = values.tile[t] + column;
     std::uint32_t bits = static_cast<std::uint32_t>(used >> (t * kTile)) & 0xffff;
-    Prefetch::Quarter part = column == 0 ? prefetch.quarter(t, std::popcount(bits)) : Prefetch::Quarter{};
+    Prefetch::Piece part = prefetch.quarter(t, std::popcount(bits));
     if (bits == 0xffff) {
       for (int s = 0; s < kTile; ++s) add(rows + s * values.stride, t * kTile + s, part);
     } else {
@@ -257,20 +257,24 @@ HWY_INLINE void add_values(const float* weight, const ValueTiles<T>& values, int
   if constexpr (kIsScaled<T>) {
     // 32 columns share a scale per slot: it is multiplied into the weights.
     HWY_ALIGN float scaled[R * kBlock];
-    for (; c < value_dim; c += q8_0::kGroup) {
+    for (const int passes = value_dim / q8_0::kGroup; c < value_dim; c += q8_0::kGroup) {
       for (int n = 0; n < kBlock; n += kLanes) {
         const Vec scale = scales_at(values.tile[n / kTile], value_dim, c, n % kTile);
         for (int r = 0; r < R; ++r)
           hn::Store(hn::Mul(scale, hn::LoadU(df, weight + r * kBlock + n)), df, scaled + r * kBlock + n);
       }
-      add_columns<R, q8_0::kGroup / kLanes>(scaled, values, c, used, prefetch, correction, out + c, out_stride);
+      add_columns<R, q8_0::kGroup / kLanes>(scaled, values, c, used, prefetch.pass(c / q8_0::kGroup, passes),
+                                            correction, out + c, out_stride);
     }
     return;
   }
-  for (; c + kWide * kLanes <= value_dim; c += kWide * kLanes)
-    add_columns<R, kWide>(weight, values, c, used, prefetch, correction, out + c, out_stride);
+  constexpr int kColumns = kWide * kLanes;
+  const int passes = value_dim / kColumns + value_dim % kColumns / kLanes;
+  int pass = 0;
+  for (; c + kColumns <= value_dim; c += kColumns)
+    add_columns<R, kWide>(weight, values, c, used, prefetch.pass(pass++, passes), correction, out + c, out_stride);
   for (; c + kLanes <= value_dim; c += kLanes)
-    add_columns<R, 1>(weight, values, c, used, prefetch, correction, out + c, out_stride);
+    add_columns<R, 1>(weight, values, c, used, prefetch.pass(pass++, passes), correction, out + c, out_stride);
   for (int r = 0; c < value_dim && r < R; ++r)
     add_last_columns(weight + r * kBlock, values, c, value_dim - c, used, correction[r], out + r * out_stride + c);
 }

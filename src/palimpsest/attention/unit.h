@@ -15,7 +15,7 @@
 
 namespace palimpsest {
 
-// Memory that a stage prefetches for the next stage while it computes: four tiles, one in each quarter of its own work.
+// Memory that a stage prefetches for the next stage while it computes: four tiles, evenly over all of its own work.
 // Decoding is bound by memory, and hardware prefetchers stop at the end of every KV page. A few lines at a time,
 // into L2 only: a core has about 16 outstanding L1 misses, and a burst of prefetches would block its own loads.
 struct Prefetch {
@@ -23,8 +23,7 @@ struct Prefetch {
   std::size_t bytes = 0;
   std::size_t also = 0;  // also prefetches the tile at this byte offset; 0: none
 
-  // One tile, in `steps` calls of next().
-  struct Quarter {
+  struct Piece {
     const std::byte *at, *end;
     std::size_t step, also;
 
@@ -37,11 +36,38 @@ struct Prefetch {
       }
     }
   };
-  HWY_INLINE Quarter quarter(int index, int steps) const {
-    const std::byte* const at = tile[index];
-    const std::size_t lines = at == nullptr ? 0 : (bytes + 63) / 64,
-                      n = static_cast<std::size_t>(steps < 1 ? 1 : steps);
-    return {at, at + lines * 64, (lines + n - 1) / n * 64, also};
+
+  // What one of a stage's passes over its block prefetches. The first 2^shift passes share the tiles.
+  struct Pass {
+    const Prefetch& prefetch;
+    int index, shift;
+
+    // In a quarter of the pass: a part of a tile, in `steps` calls of next().
+    HWY_INLINE Piece quarter(int quarter, int steps) const {
+      const int part = index * 4 + quarter, tile = part >> shift;
+      if (tile >= 4 || prefetch.tile[tile] == nullptr) return {};
+      const std::uint32_t lines = static_cast<std::uint32_t>(prefetch.bytes + 63) / 64, n = part - (tile << shift),
+                          begin = lines * n >> shift, end = lines * (n + 1) >> shift,
+                          calls = static_cast<std::uint32_t>(std::max(1, steps));
+      const std::byte* const at = prefetch.tile[tile];
+      return {at + begin * 64, at + end * 64, (end - begin + calls - 1) / calls * 64, prefetch.also};
+    }
+  };
+  HWY_INLINE Pass pass(int index, int count) const {
+    return {*this, index, std::bit_width(static_cast<unsigned>(count)) - 1};
+  }
+  // A whole tile, in `steps` calls.
+  HWY_INLINE Piece whole(int index, int steps) const { return pass(0, 1).quarter(index, steps); }
+};
+
+// All four tiles side by side, in `steps` calls of next().
+struct BlockPrefetch {
+  Prefetch::Piece part[4];
+
+  BlockPrefetch(const Prefetch& prefetch, int steps)
+      : part{prefetch.whole(0, steps), prefetch.whole(1, steps), prefetch.whole(2, steps), prefetch.whole(3, steps)} {}
+  HWY_INLINE void next() {
+    for (Prefetch::Piece& p : part) p.next();
   }
 };
 
