@@ -131,6 +131,10 @@ int Cache::occupied() const {
   return std::ranges::max(tables_ | std::views::transform([](const SlotTable& t) { return t.occupied(); }));
 }
 
+int Cache::slots() const {
+  return std::ranges::max(tables_ | std::views::transform([](const SlotTable& t) { return t.slots(); }));
+}
+
 PageId Cache::take() {
   const PageId page = pool_->take();
   held(1);

@@ -88,6 +88,7 @@ class Cache {
   std::int32_t window(int table) const { return windows_[static_cast<std::size_t>(table)]; }
 
   int occupied() const;  // tokens in the fullest table
+  int slots() const;     // of the largest table
   Position next() const { return tables_.front().next(); }
   // A head's statistics, [head_floats]: initially 0; saved, shared and cleared with the rest.
   std::span<float> head_statistics(int head);

@@ -19,6 +19,8 @@ class CacheStorage {
   virtual void reserve_moves(int table, int slots) = 0;
   // The moves of one eviction in one slot table. May be called several times between two steps. Cannot fail.
   virtual void on_moves(int table, std::span<const Move> moves) = 0;
+  // The slot behind all tables' slots with the keys and values of the last step's draft `index`, which took none.
+  virtual int draft_slot(int index) const = 0;
   virtual void on_cleared() = 0;  // all slots are empty
   // The keys and values of a head's first `slots` slots, as pages hold them, in f32: [slots][key width], [slots][value
   // width]; read_head(): empty: not read. write_head() takes memory, and throws Error. From any thread.

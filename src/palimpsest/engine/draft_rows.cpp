@@ -10,6 +10,11 @@ void DraftRows::begin(const Cache& cache, int drafts) {
   const HeadGeometry& geometry = cache.geometry();
   rows_.resize(at(geometry.heads()));
   of_head_.resize(rows_.size());
+  if (!cache.options().pages) {
+    for (int t = 0; cache.storage() != nullptr && t < cache.tables(); ++t)
+      cache.storage()->reserve_moves(t, cache.slots() + drafts);
+    return;
+  }
   for (std::size_t head = 0; head < rows_.size(); ++head) {
     const LayerGeometry& g = geometry.layer_geometry(static_cast<int>(head));
     const std::size_t floats = at(drafts) * at(g.key_width + g.value_width);
@@ -19,6 +24,13 @@ void DraftRows::begin(const Cache& cache, int drafts) {
 }
 
 void DraftRows::store(const Cache& cache, int index) const {
+  if (CacheStorage* const storage = cache.storage()) {
+    for (int t = 0; t < cache.tables(); ++t) {
+      const Move move{.from = storage->draft_slot(index), .to = cache.table(t).inserted().front()};
+      storage->on_moves(t, std::span(&move, 1));
+    }
+    return;
+  }
   const HeadGeometry& geometry = cache.geometry();
   for (int layer = 0; layer < geometry.layers(); ++layer) {
     const LayerView view = cache.view(layer);

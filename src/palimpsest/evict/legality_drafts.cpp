@@ -39,13 +39,12 @@ constexpr auto kDrafts = std::to_array<Requirement>({
        return "drafts with a model whose layers share their caches are unsupported: leave them out";
      }},
     {Scope::kTarget, "drafts: device", [](C c) { return drafts(c) && !c.target->shape.pages; },
-     [](C c) { return !drops_each(c) && !has_windows(c) && !observes_decode(c) && c.target->shape.state_floats == 0; },
+     [](C c) { return !has_windows(c) && !observes_decode(c) && c.target->shape.state_floats == 0; },
      [](C c) {
        return fmt::format(
-           "drafts with {} on devices: supported where no token is dropped between them and no policy observes them "
-           "(full, schedule=prompt, a policy by position with every={} or more; no attention windows, no recurrent "
-           "layers); leave out drafts, or --portable, --device and --rpc",
-           c.method.name, c.target->draft_max + 1);
+           "drafts with {} on devices: supported where no policy observes them (full, schedule=prompt, a policy by "
+           "position; no attention windows, no recurrent layers); leave out drafts, or --portable, --device and --rpc",
+           c.method.name);
      }},
     {Scope::kTarget, "drafts: query group", drafts,
      [](C c) { return max_draft_tokens(c.target->shape.geometry.max_group()) > 1; },

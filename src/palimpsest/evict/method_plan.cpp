@@ -211,6 +211,7 @@ PlanBytes MethodPlan::bytes_of(std::span<const Occupancy> occupancy) const {
   const auto storage_bytes = [&] {  // all heads have the slots of the fullest
     long long slots = 0;
     for (const Occupancy& each : occupancy) slots = std::max({slots, each.tokens, each.slots});
+    if (previews_drafts()) slots += draft_max_;  // CacheStorage::draft_slot
     const auto granule = std::lcm<long long>(cache_.page_size, kStorageSlots);
     return f.heads * f.row_bytes * static_cast<std::size_t>((slots + granule - 1) / granule * granule);
   };
@@ -247,7 +248,7 @@ std::size_t MethodPlan::draft_bytes(const Footprint& f) const {
     const LayerGeometry& g = geometry.layer_geometry(head);
     if (held.score_on_insert) floats += at(g.key_width) + at(g.value_width);
     if (held.queries()) floats += at(g.group()) * at(g.key_width);
-    if (previews_drafts()) floats += at(g.key_width) + at(g.value_width);  // engine/draft_rows.h
+    if (previews_drafts() && cache_.pages) floats += at(g.key_width) + at(g.value_width);  // engine/draft_rows.h
     objects += kHead + kQueryHead * at(g.group());
   }
   if (previews_drafts()) {  // engine/draft_preview.h

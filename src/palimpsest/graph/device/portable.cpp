@@ -11,9 +11,9 @@ namespace {
 
 constexpr std::size_t kShapesKnown = 16;
 
-int span_of(const Cache& cache) {
-  int slots = 1;
-  for (int t = 0; t < cache.tables(); ++t) slots = std::max(slots, cache.table(t).slots());
+// Drafts that have no slots stand behind those of the tables.
+int span_of(const Cache& cache, const StepTokens& tokens) {
+  const int slots = std::max(1, cache.slots() + (tokens.draft_rows == nullptr ? 0 : tokens.count - 1));
   return (slots + kStorageSlots - 1) / kStorageSlots * kStorageSlots;  // a multiple, so that few graphs are built
 }
 
@@ -98,8 +98,9 @@ std::uint64_t PortablePath::begin(const Step& step) {
     if (sequence.cache->storage() == nullptr) attach_storage(*sequence.cache, sequence.rule);
     PortableStorage& storage = storage_of(sequence);
     storage.apply_moves();
-    const int span = span_of(*sequence.cache);
+    const int span = span_of(*sequence.cache, tokens);
     storage.reserve(span);
+    storage.set_first_draft_slot(sequence.cache->slots());
     const int ranks = ranks_needed(step, i);
     for (int layer = 0; ranks > 0 && layer < layers_; ++layer)
       if (const AttentionStep& each = step.attention(layer); each.shape.kv_heads > 0)
@@ -146,8 +147,8 @@ void PortablePath::make_inputs(DecoderGraph& graph) const {
     PortableStorage& storage = storage_of(step_->input()[i]);
     s.flash = storage.flash() && !tokens.two_query;
     const TableNeeds needs = {.tokens = tokens.count,
-                              .span = span_of(cache),
-                              .sink_span = sink_span_of(cache, tokens, span_of(cache)),
+                              .span = span_of(cache, tokens),
+                              .sink_span = sink_span_of(cache, tokens, span_of(cache, tokens)),
                               .shared = one,
                               .two_query = tokens.two_query,
                               .rotated = tokens.rotation != Rotation::kNever,
@@ -246,8 +247,9 @@ void PortablePath::prepare(DecoderGraph& graph, const Step& step) {
         set_input(inputs.block_of(b), rows.sin, std::as_bytes(std::span(sin_)), t.first * row);
       }
     }
-    const int capacity = storage_of(step.input()[i]).capacity();
-    for (const Table& table : s.tables) writer_.write(table.in, step.attention(table.layer), i, capacity);
+    const PortableStorage& storage = storage_of(step.input()[i]);
+    for (const Table& table : s.tables)
+      writer_.write(table.in, step.attention(table.layer), i, storage.capacity(), storage.draft_slot(0));
   }
   for (StepBlock& block : inputs.blocks) block.send();
 }

@@ -12,6 +12,7 @@ namespace palimpsest {
 namespace {
 
 constexpr ggml_fp16_t kVisible = 0, kHidden = 0xFC00;  // 0 and -infinity
+constexpr int kItself = 0, kNobody = -1;               // TableWriter::holder_; a draft's number is at least 1
 
 template <typename T>
 void set(const TableInputs& inputs, ggml_tensor* t, const std::vector<T>& values) {
@@ -64,7 +65,9 @@ TableInputs new_table_inputs(ggml_context* context, const AttentionShape& shape,
   return in;
 }
 
-void TableWriter::write(const TableInputs& inputs, const AttentionStep& step, int sequence, int capacity) {
+void TableWriter::write(const TableInputs& inputs, const AttentionStep& step, int sequence, int capacity,
+                        int draft_slot) {
+  draft_slot_ = draft_slot;
   const HeadPages* head = step.cache[sequence].head;
   const StepTokens& tokens = step.tokens[sequence];
   write_rows(inputs, head, tokens, capacity);
@@ -76,11 +79,16 @@ void TableWriter::write(const TableInputs& inputs, const AttentionStep& step, in
   write_ranks(inputs, step, sequence);
 }
 
+// Of token `token` of the step.
+int TableWriter::slot_of(const SlotsView& slots, int token) const {
+  return token < slots.inserted_count ? slots.inserted[token] : draft_slot_ + token - slots.inserted_count;
+}
+
 void TableWriter::write_rows(const TableInputs& inputs, const HeadPages* head, const StepTokens& tokens, int capacity) {
   const std::int64_t heads = inputs.key_rows->ne[1];
   rows_.clear();
   for (std::int64_t h = 0; h < heads; ++h)
-    rows_.insert(rows_.end(), head[h].slots->inserted, head[h].slots->inserted + tokens.count);
+    for (int t = 0; t < tokens.count; ++t) rows_.push_back(slot_of(*head[h].slots, t));
   set(inputs, inputs.key_rows, rows_);
 
   if (inputs.value_rows == nullptr) return;
@@ -88,7 +96,7 @@ void TableWriter::write_rows(const TableInputs& inputs, const HeadPages* head, c
   rows_.clear();
   for (std::int64_t h = 0; h < heads; ++h)
     for (int t = 0; t < tokens.count; ++t)
-      for (int d = 0; d < values; ++d) rows_.push_back(d * capacity + head[h].slots->inserted[t]);
+      for (int d = 0; d < values; ++d) rows_.push_back(d * capacity + slot_of(*head[h].slots, t));
   set(inputs, inputs.value_rows, rows_);
 }
 
@@ -98,10 +106,19 @@ void TableWriter::for_each_visible(const AttentionStep& step, int sequence, int 
   const SlotsView& slots = *step.cache[sequence].head[head].slots;
   const std::int32_t now = tokens.relative[query], window = step.window(sequence, head),
                      local = step.local_of(tokens, query);
+  const auto sees = [&](std::int32_t relative) {  // an empty slot's is later than any query's
+    return relative <= now && within(relative, now, local) &&
+           (within(relative, now, window) || relative < tokens.sink_end);
+  };
+  if (!slots.patches.empty()) holder_.assign(at(slots.slots), kItself);
+  for (const SlotPatch& patch : slots.patches)
+    if (patch.query <= query) holder_[at(patch.slot)] = patch.token ? patch.query : kNobody;
   for (int s = 0; s < slots.slots; ++s) {
-    const std::int32_t relative = slots.relative[s];  // an empty slot's is later than any query's
-    if (relative > now || !within(relative, now, local)) continue;
-    if (within(relative, now, window) || relative < tokens.sink_end) visible(s);
+    const int holder = slots.patches.empty() ? kItself : holder_[at(s)];
+    if (holder == kItself && sees(slots.relative[s]))
+      visible(s, slots.relative[s], slots.rank == nullptr ? 0 : slots.rank[s]);
+    if (holder > 0 && sees(tokens.relative[holder]))
+      visible(slot_of(slots, holder), tokens.relative[holder], query_rank(tokens, slots, holder));
   }
 }
 
@@ -112,7 +129,7 @@ void TableWriter::write_mask(const TableInputs& inputs, const AttentionStep& ste
   for (int h = 0; h < heads; ++h)
     for (int t = 0; t < tokens; ++t) {
       ggml_fp16_t* row = mask_.data() + (h * tokens + t) * span;
-      for_each_visible(step, sequence, h, t, [&](int slot) { row[slot] = kVisible; });
+      for_each_visible(step, sequence, h, t, [&](int slot, std::int32_t, std::int32_t) { row[slot] = kVisible; });
     }
   set(inputs, inputs.mask, mask_);
 }
@@ -128,10 +145,9 @@ void TableWriter::write_biases(const TableInputs& inputs, const AttentionStep& s
     for (int t = 0; t < count; ++t) {
       const int here = query_rank(tokens, slots, t);
       const int far = tokens.two_query ? sink_rank(tokens, slots, step.window(sequence, h), t) : here;
-      for_each_visible(step, sequence, h, t, [&](int slot) {
-        const std::int64_t distance = tokens.rank_distance
-                                          ? (slots.relative[slot] < tokens.sink_end ? far : here) - slots.rank[slot]
-                                          : std::int64_t{tokens.relative[t]} - slots.relative[slot];
+      for_each_visible(step, sequence, h, t, [&](int slot, std::int32_t relative, std::int32_t rank) {
+        const std::int64_t distance = tokens.rank_distance ? (relative < tokens.sink_end ? far : here) - rank
+                                                           : std::int64_t{tokens.relative[t]} - relative;
         for (int g = 0; g < group; ++g)
           biases_[((h * group + g) * count + t) * span + slot] =
               step.shape.alibi == nullptr ? 0 : -step.shape.alibi[h * group + g] * static_cast<float>(distance);

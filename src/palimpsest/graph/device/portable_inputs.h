@@ -56,18 +56,22 @@ TableInputs new_table_inputs(ggml_context* context, const AttentionShape& shape,
 // Fills TableInputs; reuses its memory.
 class TableWriter {
  public:
-  // Fills the inputs of one layer for one sequence. `capacity`: slots of the tensors written to.
-  void write(const TableInputs& inputs, const AttentionStep& step, int sequence, int capacity);
+  // Fills the inputs of one layer for one sequence. `capacity`: slots of the tensors written to; `draft_slot`: of the
+  // first draft that takes none of its table (SlotsView::patches), others follow.
+  void write(const TableInputs& inputs, const AttentionStep& step, int sequence, int capacity, int draft_slot);
 
  private:
   void write_rows(const TableInputs& inputs, const HeadPages* head, const StepTokens& tokens, int capacity);
   void write_mask(const TableInputs& inputs, const AttentionStep& step, int sequence);
   void write_biases(const TableInputs& inputs, const AttentionStep& step, int sequence);
-  template <typename Visible>  // visible(slot) for each that the query sees
-  static void for_each_visible(const AttentionStep& step, int sequence, int head, int query, Visible visible);
+  int slot_of(const SlotsView& slots, int token) const;
+  template <typename Visible>  // visible(slot, relative position, rank) for each token that the query sees
+  void for_each_visible(const AttentionStep& step, int sequence, int head, int query, Visible visible);
   void write_sinks(const TableInputs& inputs, const HeadPages* head, const StepTokens& tokens);
   void write_ranks(const TableInputs& inputs, const AttentionStep& step, int sequence);
 
+  int draft_slot_ = 0;
+  std::vector<int> holder_;  // [slots] a draft that a query sees in a slot, kNobody, or kItself: as the table has it
   std::vector<std::int32_t> rows_;
   std::vector<ggml_fp16_t> mask_;
   std::vector<float> sinks_, others_, biases_;

@@ -37,6 +37,7 @@ class PortableStorage final : public CacheStorage {
   // keys and values are lost then, and every further call throws until the cache is cleared.
   void reserve(int slots);
   void apply_moves();  // executes the moves since the last call
+  void set_first_draft_slot(int slot) { first_draft_slot_ = slot; }
 
   ggml_tensor* keys(int layer) const { return layers_[static_cast<std::size_t>(layer)].keys; }
   ggml_tensor* values(int layer) const { return layers_[static_cast<std::size_t>(layer)].values; }
@@ -47,6 +48,7 @@ class PortableStorage final : public CacheStorage {
 
   void reserve_moves(int table, int slots) override;
   void on_moves(int table, std::span<const Move> moves) override;
+  int draft_slot(int index) const override { return first_draft_slot_ + index; }
   void on_cleared() override;
   void read_head(int head, int slots, std::span<float> keys, std::span<float> values) override;
   void write_head(int head, int slots, std::span<const float> keys, std::span<const float> values) override;
@@ -76,7 +78,7 @@ class PortableStorage final : public CacheStorage {
   std::vector<int> paired_;
   std::map<ggml_backend_t, ggml_gallocr_ptr> memory_;  // of copies; freed only for a larger one (freed_buffers())
   std::vector<Layer> layers_;
-  int capacity_ = 0;
+  int capacity_ = 0, first_draft_slot_ = 0;
   bool lost_ = false, any_moved_ = false;
   std::uint64_t generation_ = 0;
   std::size_t bytes_ = 0, peak_ = 0;
