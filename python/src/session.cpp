@@ -150,6 +150,7 @@ std::vector<float> PySession::rows(What what, int layer, int head, int& width) {
   width = 1;
   std::vector<float> out;
   if (what == What::kScores) {
+    session_.sequence().fetch_scores();
     for (const int slot : order) out.push_back(table.score()[at(slot)]);
     return out;
   }

@@ -246,6 +246,76 @@ TEST_F(DeviceSession, DraftsThatChangeWhatIsKeptAreRefused) {
   }
 }
 
+// Scores stay on the device from step to step, and come back where something else needs them.
+TEST_F(DeviceSession, VictimsAreChosenOnTheDevice) {
+  const auto text = some_text(260);
+  for (const char* architecture : {"llama", "qwen2", "bloom"}) {
+    const auto device = on_device(architecture);
+    const double tolerance = std::string(architecture) == "bloom" ? 1e-4 : 2e-5;  // ALiBi's biases are large
+    const auto host = std::make_shared<Decoder>(device_model(architecture, {}), 1);
+    for (const char* method : {"h2o:budget=40", "h2o:budget=40,positions=cache", "h2o:budget=48,recent=0,pin=7-12",
+                               "a2sf:budget=40", "h2o:budget=60,split=pyramid", "h2o:budget=40,schedule=prompt+step"}) {
+      SCOPED_TRACE(fmt::format("{} {}", architecture, method));
+      Session there(device, device_options(method)), here(host, device_options(method));
+      const CacheStorage& storage = *there.cache().storage();
+      const auto expect_equal = [&](std::span<const TokenId> tokens) {
+        for (const TokenId token : tokens) {
+          const auto got = decoded(there, std::span(&token, 1)), truth = decoded(here, std::span(&token, 1));
+          ASSERT_LE(max_relative_error(got, truth, kVocabulary), tolerance);
+          for (int table = 0; table < here.cache().tables(); ++table)
+            ASSERT_EQ(positions_kept(there.cache(), table), positions_kept(here.cache(), table)) << table;
+        }
+        ASSERT_TRUE(storage.has_scores());
+      };
+      const auto expect_equal_scores = [&](const Session& session) {
+        session.sequence().fetch_scores();
+        ASSERT_FALSE(session.cache().storage()->has_scores());
+        for (int table = 0; table < here.cache().tables(); ++table)
+          for (int slot = 0; slot < here.cache().table(table).slots(); ++slot)
+            ASSERT_NEAR(session.cache().table(table).score()[at(slot)], here.cache().table(table).score()[at(slot)],
+                        1e-3)
+                << table << " " << slot;
+      };
+      const auto prefill = [&](std::span<const TokenId> tokens) {
+        const auto a = there.prefill(tokens), b = here.prefill(tokens);
+        const std::vector<float> got(a.begin(), a.end()), truth(b.begin(), b.end());
+        EXPECT_LE(max_relative_error(got, truth, kVocabulary), tolerance);
+      };
+      prefill(std::span(text).first(70));
+      expect_equal(std::span(text).subspan(70, 30));
+      expect_equal_scores(there);
+      expect_equal(std::span(text).subspan(100, 20));
+      prefill(std::span(text).subspan(120, 40));
+      EXPECT_FALSE(storage.has_scores());
+      expect_equal(std::span(text).subspan(160, 20));
+      const auto copy = there.fork();
+      expect_equal_scores(*copy);
+      expect_equal(std::span(text).subspan(180, 20));
+      for (Session* session : {&there, &here}) session->rewind(195);  // below the budget: no token is dropped at first
+      for (const TokenId token : std::span(text).subspan(200, 10))
+        EXPECT_LE(
+            max_relative_error(decoded(there, std::span(&token, 1)), decoded(here, std::span(&token, 1)), kVocabulary),
+            tolerance);
+      expect_equal(std::span(text).subspan(210, 20));
+      for (Session* session : {&there, &here}) session->clear();
+      prefill(std::span(text).first(90));
+      expect_equal(std::span(text).subspan(90, 10));
+    }
+  }
+}
+
+// What several tokens at a time, or the device, cannot do: scores are the host's.
+TEST_F(DeviceSession, ScoresOfOtherMethodsStayOnTheHost) {
+  const auto decoder = on_device();
+  for (const char* method : {"h2o:budget=40,every=4", "h2o:budget=40,mechanism=gather", "scissorhands:budget=40",
+                             "tova:budget=40", "h2o:budget=40,schedule=prompt"}) {
+    Session session(decoder, device_options(method));
+    session.prefill(some_text(60));
+    decoded(session, some_text(10));
+    EXPECT_FALSE(session.cache().storage()->has_scores()) << method;
+  }
+}
+
 struct DeviceAnswers {
   explicit DeviceAnswers(const SchedulerOptions& options, std::shared_ptr<Decoder> decoder = on_device())
       : scheduler(std::move(decoder), nullptr, options) {}

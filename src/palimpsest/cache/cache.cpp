@@ -170,6 +170,17 @@ void Cache::attach(std::unique_ptr<CacheStorage> storage) {
   storage_ = std::move(storage);
 }
 
+void Cache::fetch_scores() {
+  if (storage_ == nullptr || !storage_->has_scores()) return;
+  for (int t = 0; t < tables(); ++t) {
+    const std::span<float> score = table(t).score();
+    storage_->read_scores(t, score);
+    for (int slot = 0; slot < table(t).slots(); ++slot)  // those of empty slots mean nothing
+      if (table(t).position(slot) == kNoPosition) score[static_cast<std::size_t>(slot)] = 0;
+  }
+  storage_->drop_scores();
+}
+
 void Cache::refresh_views() noexcept {
   for (std::size_t t = 0; t < tables_.size(); ++t) {
     slot_views_[t] = tables_[t].view();

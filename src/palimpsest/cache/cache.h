@@ -168,6 +168,8 @@ class Cache {
 
   // Without `pages`: sets the storage of the bytes, for the lifetime of this cache.
   void attach(std::unique_ptr<CacheStorage> storage);
+  // The tables' scores are up to date again, if the storage has newer ones.
+  void fetch_scores();
   CacheStorage* storage() const { return storage_.get(); }  // nullptr: none yet
 
   std::size_t bytes_in_use() const;  // of pages held, of all layers and heads, or of the storage

@@ -29,6 +29,7 @@ void Cache::share(Cache& other) {
   assert(!pending_.open && !other.pending_.open && (options_.pages || (storage_ && other.storage_)));
   const bool alike = options_ == other.options_;
   assert(can_share(other));
+  other.fetch_scores();
   // All allocations first.
   std::vector<SlotTable> tables(tables_.size(), SlotTable(options_.page_size, options_.mechanism, options_.track_rank,
                                                           options_.columns, options_.evicted_page));

@@ -21,6 +21,11 @@ class CacheStorage {
   virtual void on_moves(int table, std::span<const Move> moves) = 0;
   // The slot behind all tables' slots with the keys and values of the last step's draft `index`, which took none.
   virtual int draft_slot(int index) const = 0;
+  // Whether the scores of the tables' slots are here, changed by steps on the device (SequenceStep::fading), until they
+  // are read and dropped: Cache::fetch_scores().
+  virtual bool has_scores() const = 0;
+  virtual void read_scores(int table, std::span<float> scores) = 0;
+  virtual void drop_scores() = 0;
   virtual void on_cleared() = 0;  // all slots are empty
   // The keys and values of a head's first `slots` slots, as pages hold them, in f32: [slots][key width], [slots][value
   // width]; read_head(): empty: not read. write_head() takes memory, and throws Error. From any thread.

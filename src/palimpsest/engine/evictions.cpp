@@ -122,6 +122,7 @@ void Evictions::shift(PositionRange range, Position by, const Hyperparameters& h
 }
 
 void Evictions::change_text(const CacheChange& change, const Hyperparameters& hyper) {
+  cache_.fetch_scores();
   const bool rotates = change.shift_by != 0 && !change.shift_range.empty() &&
                        plan_.rule().rotation == Rotation::kOnWrite && hyper.rope.kind != RopeKind::kNone;
   if (rotates) cache_.make_exclusive();

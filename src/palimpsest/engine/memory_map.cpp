@@ -82,7 +82,8 @@ MemoryMap memory_map(const Sequence& sequence, std::span<const TokenId> text, co
     for (const MemoryChange& change : log->changes())  // the last one counts
       if (auto* const token = token_at(change.position); token != nullptr && token->kept + token->merged == 0)
         token->evicted_at = change.at;
-  if (query.layer >= 0 || query.head >= 0) map.head = head_memory(cache, flat_head(geometry, query.layer, query.head));
+  if (query.layer >= 0 || query.head >= 0)
+    sequence.fetch_scores(), map.head = head_memory(cache, flat_head(geometry, query.layer, query.head));
   map.bytes = memory_bytes(sequence);
   return map;
 }

@@ -35,6 +35,7 @@ void Scheduler::report_memory(Job& job, bool last) noexcept {
     int entries = 0;
     for (int t = 0; t < cache.tables(); ++t) entries += cache.table(t).occupied();
     const bool all = last && entries / cache.tables() * geometry.heads() <= MemoryUpdate::kMaxHeadTokens;
+    if (all || chosen >= 0) sequence.fetch_scores();
     for (int head = 0; head < geometry.heads(); ++head)
       if (all || head == chosen) update.heads.emplace_back(head, head_memory(cache, head));
     job.memory->reported = std::max(update.first, end);

@@ -102,6 +102,7 @@ Work Sequence::next_prompt_or_token() {
   // A window that decode does not update begins with the prompt.
   if (begins && !continues_ && !plan_->signals(Phase::kDecode).attention_window) evictor_.invalidate_window(*cache_);
   if (begins) passes_.begin(prompt_.size(), evictor_.window());
+  if (!decode || !evictor_.knows_next_victims()) fetch_scores();
   if (plan_->drops() && !(decode && m.evict_after)) evictions_.decide(1, phase(), tables());
   std::size_t count = step_size();
   previewed_ = decode && count > 1 && plan_->previews_drafts();
@@ -284,6 +285,7 @@ void Sequence::rewind(Position position) {
   if (position < 0 || position > next) fail("position {} is not in the text of {} tokens", position, next);
   if (!options_.method.cache) fail("method {} has no cache to rewind: clear it", options_.method.name);
   if (position == next) return;
+  fetch_scores();
   cache_->drop(position, kEndOfText);
   evictions_.rewind_memory_log(position);
   evictor_.invalidate(*cache_);

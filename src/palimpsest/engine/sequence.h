@@ -115,8 +115,9 @@ class Sequence {
   // to the prompt that it read last.
   void continue_from(Cache& kept, std::span<const std::byte> state, bool in_prompt);
   bool in_prompt() const { return stage_ == Stage::kPrompt || continues_; }
-  std::vector<std::byte> state() const;  // what it needs besides its cache
-  Cache& cache() { return *cache_; }     // to share it
+  std::vector<std::byte> state() const;                  // what it needs besides its cache
+  Cache& cache() { return *cache_; }                     // to share it
+  void fetch_scores() const { cache_->fetch_scores(); }  // see Cache
 
   // The cache and the evictor's state (engine/snapshot.h).
   void save(ByteWriter& out) const;

@@ -42,6 +42,7 @@ void Sequence::save(ByteWriter& out) const {
   assert(drafts_ == 0);
   check_whole();
   window_.save(out);
+  fetch_scores();
   cache_->save(out);
   evictor_.save(out);
 }

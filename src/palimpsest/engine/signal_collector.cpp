@@ -50,6 +50,11 @@ void SignalCollector::begin(SequenceStep& step, Phase phase, long long left) {
   for (KeptWeights& each : kept_) each.position.clear(), each.weight.clear();
   const bool weights = signals_.weights() || keeps_;
   if (weights || signals_.reads_inserted() || signals_.queries()) step.receiver = this;
+  if (phase == Phase::kDecode && !drafts_ && !keeps_ && plan_.fading_on_device() && evictor_.one_due(cache_)) {
+    step.fading = plan_.fading_on_device();
+    return;
+  }
+  fetch_scores();
   step.report_kv = signals_.reads_inserted();
   step.report_queries = signals_.queries();
   step.weight_reduction = signals_.reduction();
@@ -74,6 +79,19 @@ void SignalCollector::begin(SequenceStep& step, Phase phase, long long left) {
     if (!sums_.of_head.empty()) step.sums = sums_.of_head.data();
     step.weights_stride = stride_;
   }
+}
+
+// Those of the step's tokens on the device are of the tokens that they replace.
+void SignalCollector::fetch_scores() {
+  if (cache_.storage() == nullptr || !cache_.storage()->has_scores()) return;
+  cache_.fetch_scores();
+  for (int t = 0; t < cache_.tables(); ++t)
+    for (const int slot : cache_.table(t).inserted()) cache_.table(t).score()[at(slot)] = 0;
+}
+
+void SignalCollector::guard(int head, std::span<float> mask) {
+  const int t = cache_.table_of(head);
+  evictor_.guard_of(cache_.table(t), t, mask);
 }
 
 void SignalCollector::make_room(Buffers& buffers, std::size_t rows) {
@@ -106,6 +124,8 @@ void SignalCollector::receive(const StepSignal& signal) noexcept {
         if (!decides(signal.head)) return;
         if (drafts_) return held_.hold_queries(signal.head, signal.member, signal.rows);
         break;
+      case StepSignal::Kind::kVictim:
+        return evictor_.set_next_victim(cache_.table_of(signal.head), signal.member);
     }
     deliver(signal, {});
   } catch (...) {
@@ -174,6 +194,8 @@ void SignalCollector::deliver(const StepSignal& signal, std::span<const float> s
       return;
     case StepSignal::Kind::kKeysAndValues:
       return evictor_.on_insert_kv(cache_, table, signal.rows, signal.values);
+    case StepSignal::Kind::kVictim:
+      return;
     case StepSignal::Kind::kQueries:
       const int width = signal.rows.width;
       const SlotTable& of_head = cache_.table(table);

@@ -41,6 +41,7 @@ class SignalCollector final : public AttentionReceiver {
   // after them; -1: in decode. `step.drafts` and `step.layers` are set.
   void begin(SequenceStep& step, Phase phase, long long left);
   void receive(const StepSignal& signal) noexcept override;
+  void guard(int head, std::span<float> mask) override;
   std::span<const SlotPatch> find_patches(int head, int query, Rows key, Rows value) noexcept override;
   // After the step: throws what receive() threw on any thread.
   void check();
@@ -57,6 +58,7 @@ class SignalCollector final : public AttentionReceiver {
     std::vector<float*> of_head;             // [heads] in them; nullptr: the head's policy never decides
   };
   void deliver(const StepSignal& signal, std::span<const float> sums);
+  void fetch_scores();
   void make_room(Buffers& buffers, std::size_t rows);
   bool decides(int head) const;
   bool wants_weights(int head) const;  // of this step

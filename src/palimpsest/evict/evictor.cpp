@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <limits>
 #include <numeric>
 
 #include "palimpsest/core/error.h"
@@ -191,6 +192,26 @@ void Evictor::on_weights(Cache& cache, int t, const Rows& weights, std::span<con
   assert(static_cast<std::size_t>(t) < next_victim_.size() && "plan() first");
   score_by_weights(table, t, weights);
   find_next(table, t, 1, Phase::kDecode);
+}
+
+bool Evictor::one_due(const Cache& cache) const {
+  for (int t = 0; t < cache.tables(); ++t)
+    if (const SlotTable& table = cache.table(t);
+        !decides(t) || limited(table, due(table, t, table.occupied(), 1, Phase::kDecode), Phase::kDecode) != 1)
+      return false;
+  return true;
+}
+
+void Evictor::guard_of(const SlotTable& table, int t, std::span<float> mask) const {
+  const Guard guard = this->guard(table, budget(t));
+  const PositionView position = table.position();
+  std::ranges::fill(mask, -std::numeric_limits<float>::infinity());
+  for (int slot = 0; slot < table.slots(); ++slot)
+    if (position[at(slot)] != kNoPosition && guard.admits(position[at(slot)])) mask[at(slot)] = 0;
+}
+
+bool Evictor::knows_next_victims() const {
+  return !next_victim_.empty() && std::ranges::find(next_victim_, kUnknown) == next_victim_.end();
 }
 
 void Evictor::score_by_weights(SlotTable& table, int t, const Rows& weights) const {

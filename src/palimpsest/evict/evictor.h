@@ -77,6 +77,14 @@ class Evictor {
   // Keys and values of the tokens inserted into one slot table in this step, oldest first. Threads as above. Only if
   // signals().reads_inserted().
   void on_insert_kv(Cache& cache, int table, Rows keys, Rows values);
+  // Whether plan() of the next decode step evicts one token of every table, after a step that inserted one into each:
+  // then a device may choose it, by its own scores (MethodPlan::fading_on_device).
+  bool one_due(const Cache& cache) const;
+  // A device's choice. guard_of(): of each slot 0, or -infinity if its token may not be chosen, or it has none.
+  void set_next_victim(int table, int slot) { next_victim_[static_cast<std::size_t>(table)] = slot; }
+  void guard_of(const SlotTable& table, int t, std::span<float> mask) const;
+  // Whether that plan() knows its victims: it does not read scores.
+  bool knows_next_victims() const;
   // The part of both that gives scores, to `table`, a copy of table `t`. Not if signals().at_decision().
   void score_by_weights(SlotTable& table, int t, const Rows& weights) const;
   void score_inserted(SlotTable& table, int t, Rows keys, Rows values) const;

@@ -116,6 +116,18 @@ MethodPlan::MethodPlan(const Method& method, PlanTarget target)
   policy_ = std::move(policy);
 }
 
+std::optional<float> MethodPlan::fading_on_device() const {
+  const Method& m = method_;
+  const MechanismTraits& how = m.how();
+  const bool one_at_each_step = (m.schedule == Schedule::kStep || m.schedule == Schedule::kPromptStep) &&
+                                m.interval == 1 && m.max_drop + m.overlap + m.spare == 0 && !m.evict_after;
+  const bool in_place = how.reuses_slots && !how.whole_pages && !how.moves_rows && !how.changes_kept();
+  if (policy_ == nullptr || cache_.pages || cache_.shared || draft_max_ > 0 || m.budgets_change() ||
+      !one_at_each_step || !in_place)
+    return std::nullopt;
+  return policy_->fading();
+}
+
 int MethodPlan::budget_of(int head) const {
   if (!method_.evicts()) return 0;
   return budgets_.empty() ? method_.budget : budgets_[static_cast<std::size_t>(head)];
@@ -212,8 +224,9 @@ PlanBytes MethodPlan::bytes_of(std::span<const Occupancy> occupancy) const {
     long long slots = 0;
     for (const Occupancy& each : occupancy) slots = std::max({slots, each.tokens, each.slots});
     if (previews_drafts()) slots += draft_max_;  // CacheStorage::draft_slot
+    const std::size_t score = fading_on_device() ? sizeof(float) : 0;
     const auto granule = std::lcm<long long>(cache_.page_size, kStorageSlots);
-    return f.heads * f.row_bytes * static_cast<std::size_t>((slots + granule - 1) / granule * granule);
+    return f.heads * (f.row_bytes + score) * static_cast<std::size_t>((slots + granule - 1) / granule * granule);
   };
   const bool copies = method_.how().copies_rows && method_.evicts();  // to new pages, before the old are freed
   return {.pages = !cache_.pages ? storage_bytes()

@@ -105,6 +105,9 @@ class MethodPlan {
   //   budget < window    tokens outside the window are dropped first, then the policy's victims. (Not with sinks +
   //                      window or mechanism block: few tokens would be outside.)
   const std::vector<TableWindow>& windows() const { return windows_; }
+  // Policy::fading(), if a device keeps the scores of decode steps and chooses their victims: in place, one token of
+  // each head at every step.
+  std::optional<float> fading_on_device() const;
   // Whether a step may drop tokens.
   bool drops() const { return method_.cache && (method_.evicts() || !windows_.empty()); }
   // While a prompt is read, no token was evicted after this many tokens.

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "palimpsest/attention/attention.h"
@@ -16,11 +17,12 @@ struct StepSignal {
   enum class Kind {
     kWeights,        // a head's weights of this step (SequenceStep::weights) are complete; once per head
     kKeysAndValues,  // of the step's new tokens, un-rotated, one row per token; once per head, if report_kv
-    kQueries         // likewise, of one query head; once per query head, if report_queries
+    kQueries,        // likewise, of one query head; once per query head, if report_queries
+    kVictim          // the slot with the lowest score; once per head, if fading
   };
   Kind kind;
   int head;
-  int member = 0;    // kQueries: index in the KV head's group
+  int member = 0;    // kQueries: index in the KV head's group; kVictim: the slot
   Rows rows = {};    // keys or queries
   Rows values = {};  // kKeysAndValues
 };
@@ -31,6 +33,8 @@ class AttentionReceiver {
  public:
   virtual ~AttentionReceiver() = default;
   virtual void receive(const StepSignal& signal) = 0;
+  // With SequenceStep::fading, before the step: of each slot of a head 0, or -infinity: it cannot be the victim.
+  virtual void guard(int /*head*/, std::span<float> /*mask*/) {}
   // Of a head whose drafts have neither slots nor SlotsView::patches: called before each draft `query` attends, in
   // order. The weights of the query before are complete; `key`, `value`: its token's, un-rotated. Returns the patches
   // of all drafts up to this one, valid until the layer's end.
@@ -67,6 +71,9 @@ struct SequenceStep {
   bool drafts = false;
   // StepTokens::draft_rows, if only the first token has its slot (Cache::preview).
   float* const* draft_rows = nullptr;
+  // The device keeps the scores of slots: fading * score + the weights of the step's one token, 0 for a new one. The
+  // receiver gets the slots with the lowest. On devices only, instead of weights.
+  std::optional<float> fading = {};
   AttentionReceiver* receiver = nullptr;
   bool report_kv = false;       // the receiver gets keys and values
   bool report_queries = false;  // the receiver gets queries; fast path only

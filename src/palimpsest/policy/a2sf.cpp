@@ -14,6 +14,7 @@ constexpr float kForgetting = 0.99F;
 class A2sf final : public Policy {
  public:
   Signals signals() const override { return {.attention_sum = AttentionSum{}}; }
+  std::optional<float> fading() const override { return kForgetting; }
   void score(const HeadView& head, std::span<float> score) const override {
     const float kept = std::pow(kForgetting, static_cast<float>(head.inserted));
     for (std::size_t i = 0; i < score.size(); ++i) score[i] = kept * score[i] + head.attention[i];

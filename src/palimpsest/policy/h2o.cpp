@@ -8,6 +8,7 @@ namespace {
 class H2o final : public Policy {
  public:
   Signals signals() const override { return {.attention_sum = AttentionSum{}}; }
+  std::optional<float> fading() const override { return 1.0F; }
   void score(const HeadView& head, std::span<float> score) const override {
     for (std::size_t i = 0; i < score.size(); ++i) score[i] += head.attention[i];
   }

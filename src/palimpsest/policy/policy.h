@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -70,6 +71,9 @@ class Policy {
   virtual bool reads_rows(const PositionView& /*position*/, std::span<const float> /*score*/) const { return true; }
   // Only if signals().insert_score: one number per newly inserted token, kept with it (HeadView::insert_score).
   virtual void score_inserted(const HeadView& /*head*/, std::span<float> /*score*/) const {}
+  // For devices, which then keep the scores and choose the victims of a decode step: score() of one token is
+  // score = fading() * score + attention. nullopt: it is something else.
+  virtual std::optional<float> fading() const { return std::nullopt; }
   // `score` is in/out: one float per token that moves with it, 0 on insert. Higher is kept.
   virtual void score(const HeadView& head, std::span<float> score) const = 0;
 };

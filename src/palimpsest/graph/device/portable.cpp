@@ -1,6 +1,7 @@
 #include "palimpsest/graph/device/portable.h"
 
 #include <algorithm>
+#include <bit>
 #include <cassert>
 
 #include "palimpsest/graph/graph.h"
@@ -99,18 +100,25 @@ std::uint64_t PortablePath::begin(const Step& step) {
     PortableStorage& storage = storage_of(sequence);
     storage.apply_moves();
     const int span = span_of(*sequence.cache, tokens);
+    if (!sequence.fading || span > storage.capacity()) sequence.cache->fetch_scores();
     storage.reserve(span);
     storage.set_first_draft_slot(sequence.cache->slots());
+    if (sequence.fading && !storage.has_scores()) {
+      storage.reserve_scores();
+      for (int t = 0; t < sequence.cache->tables(); ++t)
+        storage.write_scores(t, std::as_const(*sequence.cache).table(t).score());
+    }
     const int ranks = ranks_needed(step, i);
     for (int layer = 0; ranks > 0 && layer < layers_; ++layer)
       if (const AttentionStep& each = step.attention(layer); each.shape.kv_heads > 0)
         ranks_of(layer).reserve(each.shape, each.tokens[i].rank_row, ranks);
     const auto sink_span = static_cast<std::uint64_t>(sink_span_of(*sequence.cache, tokens, span));
-    shape.insert(shape.end(), {storage.generation(), static_cast<std::uint64_t>(span), sink_span,
-                               static_cast<std::uint64_t>(tokens.count), tokens.two_query,
-                               static_cast<std::uint64_t>(tokens.rotation), queries_at_rank(tokens),
-                               tokens.head_window != nullptr, sequence.weights != nullptr,
-                               static_cast<std::uint64_t>(sequence.weights_queries), sequence.weights_rows.size()});
+    shape.insert(shape.end(),
+                 {storage.generation(), static_cast<std::uint64_t>(span), sink_span,
+                  static_cast<std::uint64_t>(tokens.count), tokens.two_query,
+                  static_cast<std::uint64_t>(tokens.rotation), queries_at_rank(tokens), tokens.head_window != nullptr,
+                  sequence.weights != nullptr, static_cast<std::uint64_t>(sequence.weights_queries),
+                  sequence.weights_rows.size(), std::bit_cast<std::uint32_t>(sequence.fading.value_or(-1))});
     shape.insert(shape.end(), sequence.weights_rows.begin(), sequence.weights_rows.end());
   }
   for (const RankTable& ranks : ranks_) shape.push_back(ranks.generation());
@@ -125,7 +133,8 @@ std::uint64_t PortablePath::begin(const Step& step) {
 
 std::size_t PortablePath::nodes_per_layer() const {
   std::size_t nodes = 48 + 160 * static_cast<std::size_t>(step_->sequences());
-  for (const SequenceStep& sequence : step_->input()) nodes += 10 * (1 + sequence.weights_rows.size());
+  for (const SequenceStep& sequence : step_->input())
+    nodes += 10 * (1 + sequence.weights_rows.size()) + (sequence.fading ? 20 : 0);
   return nodes;
 }
 
@@ -134,7 +143,7 @@ void PortablePath::make_inputs(DecoderGraph& graph) const {
   const AttentionStep& a = step_->attention(0);
   auto inputs = std::make_unique<Inputs>();
   const auto layers = static_cast<std::size_t>(layers_), sequences = static_cast<std::size_t>(step_->sequences());
-  const std::size_t tensors = (8 * layers + 1) * sequences + 2 * ranks_.size();
+  const std::size_t tensors = (10 * layers + 2) * sequences + 2 * ranks_.size();
   for (ggml_backend_t backend : backends_.all()) inputs->blocks.emplace_back(backend, tensors);
   inputs->tables_in_blocks = step_->tokens() == step_->sequences();
   inputs->by_position.resize(ranks_.size());
@@ -158,6 +167,7 @@ void PortablePath::make_inputs(DecoderGraph& graph) const {
                               .block = nullptr};
     make_tables(c, needs, *inputs, s);
     if (step_->input()[i].weights != nullptr) make_weights(*inputs, s, step_->input()[i]);
+    if (step_->input()[i].fading) make_victims(*inputs, s);
     for (int layer = 0; layer < layers_ && tokens.rotation == Rotation::kOnWrite && !s.queries_at_rank; ++layer) {
       RopeRows& by_position = inputs->by_position[rank_table_of(layer)];
       if (by_position.cos != nullptr || step_->attention(layer).shape.kv_heads == 0) continue;
@@ -250,6 +260,7 @@ void PortablePath::prepare(DecoderGraph& graph, const Step& step) {
     const PortableStorage& storage = storage_of(step.input()[i]);
     for (const Table& table : s.tables)
       writer_.write(table.in, step.attention(table.layer), i, storage.capacity(), storage.draft_slot(0));
+    if (!s.victims.empty()) write_guards(inputs, s, step.input()[i]);
   }
   for (StepBlock& block : inputs.blocks) block.send();
 }
@@ -267,8 +278,10 @@ void PortablePath::finish(DecoderGraph& graph, const Step& step) {
     };
     step.report_new_kv(token.layer, rows(token.keys, new_keys_), rows(token.values, new_values_), 0, 1);
   }
-  for (int i = 0; i < step.sequences(); ++i)
+  for (int i = 0; i < step.sequences(); ++i) {
     if (!inputs.sequences[i].weights.empty()) read_weights(inputs.sequences[i], i, step);
+    if (!inputs.sequences[i].victims.empty()) read_victims(inputs.sequences[i], step.input()[i]);
+  }
 }
 
 // Memory for the weights of all layers of a device.
@@ -281,7 +294,7 @@ void PortablePath::make_weights(Inputs& inputs, Sequence& sequence, const Sequen
     floats[backends_.index_of(layer)] += rows * sequence.table(layer).in.mask->ne[0] * a.shape.kv_heads;
   }
   for (std::size_t b = 0; b < floats.size(); ++b)
-    sequence.weights.push_back(floats[b] == 0 ? nullptr : inputs.blocks[b].add_result(floats[b]));
+    sequence.weights.push_back(floats[b] == 0 ? nullptr : inputs.blocks[b].add_result(GGML_TYPE_F32, floats[b]));
 }
 
 void PortablePath::read_weights(const Sequence& inputs, int sequence, const Step& step) {

@@ -51,6 +51,11 @@ class PortablePath final : public AttentionPath {
     TableInputs in;
     RopeRows query, sink_query, keys;  // by rank
   };
+  struct Scored {  // a layer whose slots have scores on the device
+    int layer;
+    std::size_t first;          // index of its first victim
+    ggml_tensor *guard, *zero;  // f32 [span, kv_heads]: AttentionReceiver::guard(); [1, 1, kv_heads]
+  };
   struct Sequence {
     std::vector<Table> tables;
     std::vector<int> table_of;     // [layers]
@@ -60,6 +65,9 @@ class PortablePath final : public AttentionPath {
     // over the group. nullptr: none.
     std::vector<ggml_tensor*> weights;
     std::vector<std::pair<int, std::size_t>> weights_of;  // layer, index of its first float
+    // With SequenceStep::fading: [backends] of each of its layers with heads, i32 [kv_heads]: slots. nullptr: none.
+    std::vector<ggml_tensor*> victims;
+    std::vector<Scored> scored;  // by layer
 
     const Table& table(int layer) const { return tables[table_of[layer]]; }
   };
@@ -105,6 +113,13 @@ class PortablePath final : public AttentionPath {
   void make_weights(Inputs& inputs, Sequence& sequence, const SequenceStep& step) const;
   void collect_weights(DecoderGraph& graph, Sequence& inputs, int layer, ggml_tensor* weights,
                        const SequenceStep& step) const;
+  ggml_tensor* sum_of_weights(ggml_context* context, ggml_tensor* weights, std::int64_t first,
+                              std::int64_t count) const;
+  void make_victims(Inputs& inputs, Sequence& sequence) const;
+  void choose_victims(DecoderGraph& graph, const Sequence& inputs, int layer, ggml_tensor* weights,
+                      const SequenceStep& step) const;
+  void write_guards(Inputs& inputs, const Sequence& sequence, const SequenceStep& step);
+  void read_victims(const Sequence& inputs, const SequenceStep& step);
   void read_weights(const Sequence& inputs, int sequence, const Step& step);
   RankTable& ranks_of(int layer) { return ranks_[rank_table_of(layer)]; }
   const RankTable& ranks_of(int layer) const { return ranks_[rank_table_of(layer)]; }
@@ -115,7 +130,8 @@ class PortablePath final : public AttentionPath {
   const Step model_;              // the shapes of its layers
   std::vector<RankTable> ranks_;  // [ropes][backends]
   TableWriter writer_;
-  std::vector<float> cos_, sin_, read_weights_, new_keys_, new_values_;
+  std::vector<float> cos_, sin_, read_weights_, new_keys_, new_values_, guard_;
+  std::vector<std::int32_t> victims_;
   const Step* step_ = nullptr;  // of the last begin()
   using Shape = std::vector<std::uint64_t>;
   std::deque<std::pair<Shape, std::uint64_t>> shapes_;  // the last few shapes and their numbers

@@ -201,7 +201,13 @@ ggml_tensor* PortablePath::attend(DecoderGraph& graph, int layer, int sequence, 
   const Table& table = in.table(layer);
   const PortableStorage& storage = storage_of(step);
   const std::int64_t count = tokens.count, group = shape.group(), heads = shape.kv_heads, span = table.in.mask->ne[0];
-  const bool weights_wanted = step.weights != nullptr && a.kv_layer == layer;
+  const bool weights_wanted = (step.weights != nullptr || step.fading) && a.kv_layer == layer;
+  const auto use = [&](ggml_tensor* weights) {
+    if (step.fading)
+      choose_victims(graph, in, layer, weights, step);
+    else
+      collect_weights(graph, in, layer, weights, step);
+  };
 
   ggml_tensor* q = tokens_of(c, in.queries_at_rank ? rows.q : rows.rotated_q, tokens);
   ggml_tensor* k = tokens_of(c, in.queries_at_rank ? rows.k : rows.rotated_k, tokens);
@@ -237,7 +243,7 @@ ggml_tensor* PortablePath::attend(DecoderGraph& graph, int layer, int sequence, 
                                          mask->nb[3], skipped * mask->nb[1]));
         last = ggml_view_3d(c, q, q->ne[0], q->ne[1], late, q->nb[1], q->nb[2], skipped * q->nb[2]);
       }
-      collect_weights(graph, in, layer, softmax(c, shape, scores(c, layer, keys, last), mask, rows.sink_logits), step);
+      use(softmax(c, shape, scores(c, layer, keys, last), mask, rows.sink_logits));
     }
     if (const ggml_type type = type_rotated_on_read(storage.keys(a.kv_layer)->type);
         table.keys.cos != nullptr && keys->type != type)
@@ -260,7 +266,7 @@ ggml_tensor* PortablePath::attend(DecoderGraph& graph, int layer, int sequence, 
     sums = some == span ? first : ggml_concat(c, first, part(sums, span - some, sums->ne[1], bytes), 0);
   }
   ggml_tensor* weights = softmax(c, shape, sums, table.in.mask, rows.sink_logits);
-  if (weights_wanted) collect_weights(graph, in, layer, weights, step);
+  if (weights_wanted) use(weights);
   if (storage.values_in_rows()) {
     if (values->type != GGML_TYPE_F32) values = ggml_cast(c, values, GGML_TYPE_F32);
     values = ggml_cont(c, ggml_transpose(c, values));
@@ -303,11 +309,21 @@ ggml_tensor* PortablePath::softmax(ggml_context* c, const AttentionShape& shape,
   return ggml_reshape_4d(c, weights, span, count, group, heads);
 }
 
+// weights [span, tokens, group, heads] -> sums over some queries and the group, [1, span, heads].
+ggml_tensor* PortablePath::sum_of_weights(ggml_context* c, ggml_tensor* weights, std::int64_t first,
+                                          std::int64_t count) const {
+  const std::int64_t span = weights->ne[0], group = weights->ne[2], heads = weights->ne[3];
+  ggml_tensor* some = ggml_view_4d(c, weights, span, count, group, heads, weights->nb[1], weights->nb[2],
+                                   weights->nb[3], static_cast<std::size_t>(first) * weights->nb[1]);
+  ggml_tensor* columns = ggml_cont(c, ggml_permute(c, some, 2, 0, 1, 3));
+  return ggml_sum_rows(c, ggml_reshape_3d(c, columns, count * group, span, heads));
+}
+
 // weights [span, tokens, group, heads] -> sums over the queries of each row and the group.
 void PortablePath::collect_weights(DecoderGraph& graph, Sequence& inputs, int layer, ggml_tensor* weights,
                                    const SequenceStep& step) const {
   ggml_context* c = graph.context.get();
-  const std::int64_t span = weights->ne[0], tokens = weights->ne[1], group = weights->ne[2], heads = weights->ne[3];
+  const std::int64_t span = weights->ne[0], tokens = weights->ne[1], heads = weights->ne[3];
   const int late = static_cast<int>(std::min<std::int64_t>(step.weights_queries, tokens));
   ggml_tensor* all = inputs.weights[backends_.index_of(layer)];
   std::size_t to = 0;  // the floats of the device's layers before
@@ -320,10 +336,7 @@ void PortablePath::collect_weights(DecoderGraph& graph, Sequence& inputs, int la
   inputs.weights_of.emplace_back(layer, to);
   std::int64_t first = tokens - late;
   for (const std::int64_t count : step.weights_rows.empty() ? std::span(&late, 1) : step.weights_rows) {
-    ggml_tensor* some = ggml_view_4d(c, weights, span, count, group, heads, weights->nb[1], weights->nb[2],
-                                     weights->nb[3], static_cast<std::size_t>(first) * weights->nb[1]);
-    ggml_tensor* columns = ggml_cont(c, ggml_permute(c, some, 2, 0, 1, 3));
-    ggml_tensor* sums = ggml_sum_rows(c, ggml_reshape_3d(c, columns, count * group, span, heads));
+    ggml_tensor* sums = sum_of_weights(c, weights, first, count);
     ggml_tensor* place = ggml_view_1d(c, all, span * heads, to * sizeof(float));
     ggml_build_forward_expand(graph.graph, ggml_cpy(c, ggml_reshape_1d(c, sums, span * heads), place));
     to += static_cast<std::size_t>(span * heads);

@@ -163,12 +163,49 @@ void PortableStorage::reserve(int slots) {
     }
     bytes_ += ggml_backend_buffer_get_size(layer.buffer.get());
     peak_ = std::max(peak_, bytes_);
-    if (old.buffer) bytes_ -= ggml_backend_buffer_get_size(old.buffer.get());
+    for (const auto& freed : {std::cref(old.buffer), std::cref(old.scores_buffer)})
+      if (freed.get()) bytes_ -= ggml_backend_buffer_get_size(freed.get().get());
     old = std::move(layer);
   }
   capacity_ = capacity;
   generation_ = next_generation();
   lost_ = false;
+}
+
+void PortableStorage::reserve_scores() {
+  for (int i = 0; i < shape_.geometry.layers(); ++i) {
+    Layer& layer = layers_[static_cast<std::size_t>(i)];
+    const int heads = shape_.geometry.layer(i).kv_heads;
+    if (heads == 0 || (layer.scores != nullptr && layer.scores->ne[0] == capacity_)) continue;
+    layer.scores_buffer.reset();
+    layer.context_of_scores.reset(ggml_init({ggml_tensor_overhead(), nullptr, true}));
+    if (!layer.context_of_scores) fail("no memory for a cache's tables");
+    layer.scores = ggml_new_tensor_2d(layer.context_of_scores.get(), GGML_TYPE_F32, capacity_, heads);
+    layer.scores_buffer.reset(ggml_backend_alloc_ctx_tensors(layer.context_of_scores.get(), backends_.of_layer(i)));
+    if (!layer.scores_buffer) {
+      layer.scores = nullptr;
+      fail("no memory on device {} for the scores of {} slots; give a smaller --budget",
+           ggml_backend_name(backends_.of_layer(i)), capacity_);
+    }
+    ggml_backend_buffer_clear(layer.scores_buffer.get(), 0);
+    bytes_ += ggml_backend_buffer_get_size(layer.scores_buffer.get());
+    peak_ = std::max(peak_, bytes_);
+    generation_ = next_generation();
+  }
+}
+
+void PortableStorage::write_scores(int table, std::span<const float> scores) {
+  ggml_tensor* const all = this->scores(shape_.geometry.layer_of(table));
+  const auto own = static_cast<std::size_t>(shape_.geometry.kv_head_of(table));
+  ggml_backend_tensor_set(all, scores.data(), own * all->nb[1], scores.size_bytes());
+  has_scores_ = true;
+}
+
+void PortableStorage::read_scores(int table, std::span<float> scores) {
+  const std::lock_guard lock(backends_.mutex());
+  ggml_tensor* const all = this->scores(shape_.geometry.layer_of(table));
+  const auto own = static_cast<std::size_t>(shape_.geometry.kv_head_of(table));
+  ggml_backend_tensor_get(all, scores.data(), own * all->nb[1], scores.size_bytes());
 }
 
 void PortableStorage::reserve_moves(int table, int slots) {
@@ -189,7 +226,7 @@ void PortableStorage::on_cleared() {
   const std::lock_guard lock(backends_.mutex());
   layers_.clear();
   for (auto& origin : origin_) origin.clear();
-  any_moved_ = lost_ = false;
+  any_moved_ = lost_ = has_scores_ = false;
   capacity_ = 0;
   bytes_ = 0;
 }

@@ -39,6 +39,10 @@ class PortableStorage final : public CacheStorage {
   void apply_moves();  // executes the moves since the last call
   void set_first_draft_slot(int slot) { first_draft_slot_ = slot; }
 
+  // Scores of a layer's slots, f32 [capacity, kv_heads]. reserve_scores(): what they held is lost.
+  ggml_tensor* scores(int layer) const { return layers_[static_cast<std::size_t>(layer)].scores; }
+  void reserve_scores();
+  void write_scores(int table, std::span<const float> scores);
   ggml_tensor* keys(int layer) const { return layers_[static_cast<std::size_t>(layer)].keys; }
   ggml_tensor* values(int layer) const { return layers_[static_cast<std::size_t>(layer)].values; }
   bool flash() const { return flash_; }
@@ -48,6 +52,9 @@ class PortableStorage final : public CacheStorage {
 
   void reserve_moves(int table, int slots) override;
   void on_moves(int table, std::span<const Move> moves) override;
+  bool has_scores() const override { return has_scores_; }
+  void read_scores(int table, std::span<float> scores) override;
+  void drop_scores() override { has_scores_ = false; }
   int draft_slot(int index) const override { return first_draft_slot_ + index; }
   void on_cleared() override;
   void read_head(int head, int slots, std::span<float> keys, std::span<float> values) override;
@@ -63,6 +70,9 @@ class PortableStorage final : public CacheStorage {
     ggml_context_ptr context;
     DeviceBuffer buffer;
     ggml_tensor *keys = nullptr, *values = nullptr;
+    ggml_context_ptr context_of_scores;
+    DeviceBuffer scores_buffer;
+    ggml_tensor* scores = nullptr;
   };
   struct Run {  // neighbouring slots that move together
     int from, to, count;
@@ -79,7 +89,7 @@ class PortableStorage final : public CacheStorage {
   std::map<ggml_backend_t, ggml_gallocr_ptr> memory_;  // of copies; freed only for a larger one (freed_buffers())
   std::vector<Layer> layers_;
   int capacity_ = 0, first_draft_slot_ = 0;
-  bool lost_ = false, any_moved_ = false;
+  bool lost_ = false, any_moved_ = false, has_scores_ = false;
   std::uint64_t generation_ = 0;
   std::size_t bytes_ = 0, peak_ = 0;
   std::vector<std::byte> bytes_of_head_;

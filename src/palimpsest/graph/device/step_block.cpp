@@ -25,9 +25,9 @@ ggml_tensor* StepBlock::add(ggml_type type, const std::array<std::int64_t, 4>& s
   return tensors_.back();
 }
 
-ggml_tensor* StepBlock::add_result(std::int64_t floats) {
+ggml_tensor* StepBlock::add_result(ggml_type type, std::int64_t elements) {
   assert(!buffer_);
-  results_.push_back(ggml_new_tensor_1d(context_.get(), GGML_TYPE_F32, floats));
+  results_.push_back(ggml_new_tensor_1d(context_.get(), type, elements));
   return results_.back();
 }
 

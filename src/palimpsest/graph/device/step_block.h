@@ -21,7 +21,7 @@ class StepBlock {
 
   // A tensor of zeros, until place() without memory.
   ggml_tensor* add(ggml_type type, const std::array<std::int64_t, 4>& shape);
-  ggml_tensor* add_result(std::int64_t floats);
+  ggml_tensor* add_result(ggml_type type, std::int64_t elements);
   void place();  // throws Error when the device is out of memory
   void set(const ggml_tensor* tensor, std::span<const std::byte> contents, std::size_t offset = 0);
   void send();
