@@ -90,7 +90,7 @@ def chosen(program, method, memory=None):
 
 # The methods beside auto: the earlier defaults, and others at auto's budget.
 def others(budget, earlier):
-    return ["full", f"streaming:budget={earlier}", f"streaming:budget={budget}", f"ems:budget={budget}"]
+    return ["auto:policy=keydiff", "full", f"streaming:budget={earlier}", f"streaming:budget={budget}", f"ems:budget={budget}"]
 
 
 def chat(options, method, turns, seed, template):
@@ -200,8 +200,8 @@ def choice(options, folder):
         return right(run["text"], texts[length][seed][1])
 
     rows = []
-    for method in ["auto", "auto:recent=half", "auto:recent=0.1", "auto:positions=original", "auto:policy=recent", "h2o:sinks=4", "global-local:sinks=4,schedule=step",
-                   "temporal", "learned", "r-kv", "lagkv", "auto:policy=kvzap", "auto:policy=kvzap,split=profile", "auto:policy=triattention,positions=original", "auto:policy=peak", "auto:split=profile"]:
+    for method in ["auto", "auto:policy=keydiff", "auto:policy=keydiff,recent=half", "auto:policy=keydiff,recent=0.1", "auto:policy=keydiff,positions=original", "auto:policy=recent", "h2o:sinks=4", "global-local:sinks=4,schedule=step",
+                   "temporal", "learned", "r-kv", "lagkv", "auto:split=profile", "auto:policy=triattention,positions=original", "auto:policy=peak", "auto:policy=keydiff,split=profile"]:
         row = [f"`{method}`"]
         for length, budget in settings:
             budgeted = f"{method}{',' if ':' in method else ':'}budget={budget}"
@@ -220,7 +220,7 @@ def requests(options, folder):
     prompts = [document(f"request {i}", 1900) for i in range(64)]
     rows, said = [], ""
     budget = None
-    for method in ["", "full", "streaming:budget=2048", "streaming:budget={}", "ems:budget={}"]:
+    for method in ["", "auto:policy=keydiff", "full", "streaming:budget=2048", "streaming:budget={}", "ems:budget={}"]:
         method = method.format(budget)
         server = Server(options.program, "--port", 0, "--cache-memory", 24, *(["--method", method] if method else []))
 

@@ -78,7 +78,7 @@ TEST_F(RunTest, AnswersAboutTheMiddleOfALongDocumentWithoutAnyFlag) {
   EXPECT_GT(answer["prompt_tokens"], 4000);
   EXPECT_GT(answer["evicted"], 2000);
   EXPECT_TRUE(answer["text"].get<std::string>().starts_with(" Mira hid the red key in the mill.")) << answer["text"];
-  EXPECT_TRUE(answer["method"].get<std::string>().starts_with("auto:policy=keydiff,budget=")) << answer["method"];
+  EXPECT_TRUE(answer["method"].get<std::string>().starts_with("auto:policy=kvzap,budget=")) << answer["method"];
   EXPECT_TRUE(line.starts_with("palimpsest: auto keeps all of the first ")) << line;
   EXPECT_EQ(with({"--method", "streaming"}).first["text"].get<std::string>().find("mill"), std::string::npos);
 }

@@ -98,6 +98,17 @@ TEST(Resolve, MethodAuto) {
   EXPECT_EQ(tokens_of("auto", of), 128);
   of.shape.pages = false;  // another device
   EXPECT_EQ(resolve(parse_method("auto"), of).policy, "recent");
+  of.has_kvzap = true;  // a scorer of the model
+  EXPECT_EQ(resolve(parse_method("auto"), of).policy, "kvzap");
+  of.draft_max = 2;
+  EXPECT_EQ(resolve(parse_method("auto"), of).policy, "recent");
+  of.shape.pages = true;
+  EXPECT_EQ(resolve(parse_method("auto"), of).policy, "kvzap");
+  EXPECT_EQ(resolve(parse_method("h2o:policy=auto"), of).policy, "kvzap");
+  EXPECT_EQ(resolve(parse_method("auto:policy=keydiff"), of).policy, "keydiff");
+  of.has_kvzap = false;
+  EXPECT_EQ(resolve(parse_method("auto"), of).policy, "keydiff");
+  of.shape.pages = false;
   of.positions = PositionKind::kLearned;
   EXPECT_EQ(resolve(parse_method("auto"), of).positions, Positions::kOriginal);
 }

@@ -45,7 +45,7 @@ TEST(CacheMethod, AutoPinsTheSystemPromptOfChats) {
   Running server(with_histories());
   const auto usage = chat(server, "auto");
   const std::string method = usage.front()["cache_method"];
-  EXPECT_TRUE(method.starts_with("auto:budget=") && method.find(",pin=0-") != std::string::npos) << method;
+  EXPECT_TRUE(method.starts_with("auto:policy=kvzap,budget=") && method.find(",pin=0-") != std::string::npos) << method;
   for (const Json& one : usage) EXPECT_EQ(one["cache_method"], method);
   EXPECT_GT(usage.back()["prompt_tokens_details"]["cached_tokens"], usage.front()["prompt_tokens"]);
   // Without a system prompt, and where the prompt would take too much of the budget, nothing is pinned.
@@ -53,7 +53,7 @@ TEST(CacheMethod, AutoPinsTheSystemPromptOfChats) {
   EXPECT_EQ(method_of(server.answer(kChat, {{"messages", hello}, {"max_tokens", 4}, {"cache", "auto"}})).find("pin"),
             std::string::npos);
   const Json small = {{"method", "auto"}, {"budget", 64}};
-  EXPECT_EQ(chat(server, small).front()["cache_method"], "auto:budget=64");
+  EXPECT_EQ(chat(server, small).front()["cache_method"], "auto:policy=kvzap,budget=64");
 }
 
 TEST(CacheMethod, APinnedPromptOfACompletion) {

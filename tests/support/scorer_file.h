@@ -17,7 +17,7 @@ namespace palimpsest::testing {
 
 // The method's policy reads a file made for one model.
 inline bool needs_scorer(const Method& method) {
-  return method.evicts() && make_policy(method.policy)->signals().model;
+  return method.evicts() && method.policy != kAutoPolicy && make_policy(method.policy)->signals().model;
 }
 
 struct ScorerKind {

@@ -72,7 +72,7 @@ bool sets_clusters(const Method& m) {
 // The first option that is set, and that the policy does not have; empty: none.
 std::string foreign_option(C c) {
   std::vector<std::string_view> own;
-  if (evicts(c)) own = make_policy(c.method.policy)->option_names();
+  if (evicts(c) && c.method.policy != kAutoPolicy) own = make_policy(c.method.policy)->option_names();
   for (const char* key : {"score", "window", "pooling", "kernel"})
     if (option(c, key) != "auto" && std::ranges::find(own, key) == own.end()) return key;
   return "";

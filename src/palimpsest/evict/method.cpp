@@ -15,10 +15,11 @@ const std::vector<MethodRow>& methods() {
       {"auto",
        "-",
        "keeps all tokens while memory and the trained context allow; then 4 sinks, the newest quarter, and of the "
-       "older "
-       "tokens those whose keys are least similar to the mean (keydiff); pins the system prompt of chats",
+       "older tokens those whose keys are least similar to the mean (keydiff), or with MODEL.kvzap beside the model "
+       "the "
+       "best by it (kvzap); pins the system prompt of chats",
        {.name = std::string(kAutoMethod),
-        .policy = "keydiff",
+        .policy = std::string(kAutoPolicy),
         .protection = {.sinks = 4, .recent = Share::of_budget(0.25)},
         .budget = kAutoBudget,
         .interval = 16,

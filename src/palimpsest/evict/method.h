@@ -98,7 +98,7 @@ inline constexpr int kByteBudget = -2;  // Method::budget_bytes
 
 struct Method {
   std::string name = "full";     // the preset it came from
-  std::string policy = "none";   // "none": nothing is ever evicted
+  std::string policy = "none";   // "none": nothing is ever evicted; kAutoPolicy
   PolicyOptions of_policy = {};  // its own options
   Protection protection;
   int budget = 0;                // max tokens after an eviction, the next one included; 0: unbounded; kAutoBudget, ...
@@ -187,6 +187,7 @@ struct MethodRow {
 };
 const std::vector<MethodRow>& methods();
 inline constexpr std::string_view kAutoMethod = "auto";  // the default of run, chat and serve: see evict/resolve.cpp
+inline constexpr std::string_view kAutoPolicy = "auto";  // its policy: kvzap if the model has a scorer, else keydiff
 
 // "NAME" or "NAME:key=value,key=value". Throws Error. Does not validate: flags may follow.
 Method parse_method(std::string_view text);

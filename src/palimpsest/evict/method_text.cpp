@@ -84,7 +84,7 @@ std::vector<PositionRange> merged(std::vector<PositionRange> pins) {
 }
 
 void set_policy(Method& m, Text, Text value) {
-  std::vector<Text> names = {"none"};
+  std::vector<Text> names = {"none", kAutoPolicy};
   for (const auto& entry : policies()) names.push_back(entry.name);
   m.policy = names[parse_choice(value, "policy", names)];
 }
@@ -157,7 +157,7 @@ std::string get_budget(const Method& m) {
 }
 
 constexpr std::array kKeys = {
-    Key{"policy", "NAME", "eviction policy: one of the list below, or none", set_policy,
+    Key{"policy", "NAME", "one of the list below, none, or auto: kvzap with MODEL.kvzap, else keydiff", set_policy,
         [](const Method& m) { return m.policy; }},
     Key{"budget", "TOKENS|256MiB", "max tokens kept, the new one included, or bytes; auto: the trained context",
         set_budget, get_budget},

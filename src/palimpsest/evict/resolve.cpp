@@ -60,9 +60,16 @@ bool fits_context(const MethodPlan& plan) {
   return std::ranges::max(reading, {}, &Occupancy::tokens).tokens <= trained;
 }
 
+// A device has no keys at hand to compare, and drafts there get no scores (legality_drafts.cpp).
+std::string policy_of(const PlanTarget& target) {
+  const bool on_device = !target.shape.pages;
+  if (target.has_kvzap && !(on_device && target.draft_max > 0)) return "kvzap";
+  return on_device ? "recent" : "keydiff";
+}
+
 Method adapted(Method m, const PlanTarget& target) {
-  if (!target.shape.pages && m.policy == "keydiff") m.policy = "recent";
-  if (target.positions == PositionKind::kLearned) m.positions = Positions::kOriginal;
+  if (m.policy == kAutoPolicy) m.policy = policy_of(target);
+  if (m.name == kAutoMethod && target.positions == PositionKind::kLearned) m.positions = Positions::kOriginal;
   return m;
 }
 
@@ -90,7 +97,7 @@ std::size_t cache_bytes(const MethodPlan& plan) {
 }
 
 Method resolve(const Method& method, const PlanTarget& target) {
-  Method out = method.name == kAutoMethod ? adapted(method, target) : method;
+  Method out = adapted(method, target);
   if (method.budget == kByteBudget) {
     out.budget = of_bytes(out, target);
     out.budget_bytes = 0;

@@ -49,6 +49,7 @@ std::shared_ptr<Model> Model::load(const std::string& path, const ModelOptions& 
   };
   model->hyper_.streaming_head_file = beside(".duo");
   model->hyper_.profile_file = beside(".profile");
+  if (options.lora.empty()) model->hyper_.kvzap_file = beside(".kvzap");  // with adapters it is another model
   return model;
 }
 
