@@ -15,9 +15,8 @@ const std::vector<MethodRow>& methods() {
       {"auto",
        "-",
        "keeps all tokens while memory and the trained context allow; then 4 sinks, the newest quarter, and of the "
-       "older tokens those whose keys are least similar to the mean (keydiff), or with MODEL.kvzap beside the model "
-       "the "
-       "best by it (kvzap); pins the system prompt of chats",
+       "older tokens those whose keys differ from the mean key (keydiff), or, if there is MODEL.kvzap, those with the "
+       "highest score of policy kvzap; pins the system prompt of chats",
        {.name = std::string(kAutoMethod),
         .policy = std::string(kAutoPolicy),
         .protection = {.sinks = 4, .recent = Share::of_budget(0.25)},

@@ -118,12 +118,8 @@ MethodPlan::MethodPlan(const Method& method, PlanTarget target)
 
 std::optional<float> MethodPlan::fading_on_device() const {
   const Method& m = method_;
-  const MechanismTraits& how = m.how();
-  const bool one_at_each_step = (m.schedule == Schedule::kStep || m.schedule == Schedule::kPromptStep) &&
-                                m.interval == 1 && m.max_drop + m.overlap + m.spare == 0 && !m.evict_after;
-  const bool in_place = how.reuses_slots && !how.whole_pages && !how.moves_rows && !how.changes_kept();
-  if (policy_ == nullptr || cache_.pages || cache_.shared || draft_max_ > 0 || m.budgets_change() ||
-      !one_at_each_step || !in_place)
+  const bool one_at_each_step = previews_victims() && m.max_drop + m.overlap + m.spare == 0 && !m.evict_after;
+  if (policy_ == nullptr || cache_.pages || cache_.shared || draft_max_ > 0 || m.budgets_change() || !one_at_each_step)
     return std::nullopt;
   return policy_->fading();
 }

@@ -100,7 +100,7 @@ std::uint64_t PortablePath::begin(const Step& step) {
     PortableStorage& storage = storage_of(sequence);
     storage.apply_moves();
     const int span = span_of(*sequence.cache, tokens);
-    if (!sequence.fading || span > storage.capacity()) sequence.cache->fetch_scores();
+    assert(!storage.has_scores() || (sequence.fading && span <= storage.capacity()));  // Cache::fetch_scores()
     storage.reserve(span);
     storage.set_first_draft_slot(sequence.cache->slots());
     if (sequence.fading && !storage.has_scores()) {
