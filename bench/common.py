@@ -78,11 +78,14 @@ def machine():
 
 
 def commit():
+    """The commit measured; -dirty if files other than the result pages differ from it."""
+    git = ["git", "-c", f"safe.directory={REPO}"]
     try:
-        code, out, _ = run(["git", "-c", f"safe.directory={REPO}", "describe", "--always", "--dirty"], check=False)
+        code, out, _ = run([*git, "describe", "--always"], check=False)
+        changed, _, _ = run([*git, "diff", "--quiet", "HEAD", "--", f"{REPO}", f":(exclude){RESULTS}"], check=False)
     except FileNotFoundError:
-        code, out = 1, ""
-    return out.strip() if code == 0 else os.environ.get("PALIMPSEST_COMMIT", "of an unknown commit")
+        code, out, changed = 1, "", 0
+    return out.strip() + ("-dirty" if changed else "") if code == 0 else os.environ.get("PALIMPSEST_COMMIT", "of an unknown commit")
 
 
 def today():
