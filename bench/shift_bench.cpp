@@ -5,7 +5,8 @@
 //               remove    removes the oldest token after the sinks before each step; positions are not changed
 //               shift     the same, then shifts later tokens by one position: rotates their keys again (context shift)
 //               shift-64  64 tokens every 64 steps (so up to 63 more are attended to)
-//   ours        never, streaming (cache positions), original (original positions), lazy (64 tokens every 64 steps)
+//   ours        never, streaming (cache positions), original (original positions), compact (moves and rotates keys, as
+//               llama.cpp's shift), lazy (64 tokens every 64 steps)
 //
 // llama.cpp's contestants run with flash attention off and on. Prints one JSON object with all step times in ms.
 //
@@ -129,6 +130,7 @@ void add_ours(std::vector<Contestant>& all, std::shared_ptr<const Model> model, 
   const std::string budget = ",budget=" + std::to_string(s.kept) + ",sinks=" + std::to_string(kSinks);
   for (const auto& [mode, method] : {std::pair{"streaming", "streaming:positions=cache"},
                                      {"original", "streaming:positions=original"},
+                                     {"compact", "compact-shift:positions=cache"},
                                      {"lazy", "streaming:positions=cache,every=64"}}) {
     SessionOptions options;
     options.method = parse_method(method + budget);

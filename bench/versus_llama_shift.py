@@ -22,6 +22,7 @@ MODES = {
     "shift-64": "shift by 64 every 64 steps",
     "streaming": "evict, cache positions",
     "original": "evict, original positions",
+    "compact": "compact and shift",
     "lazy": "evict 64 every 64 steps",
 }
 FASTER, PAYS = 1.15, 1.01

@@ -86,7 +86,7 @@ CONTENTS = {
     ]),
     "sparse": ("004_46a7ca047cb438e6.txt", [
         ("Table of calls", "seq_rm and seq_add", None, "what they do: nothing to measure"),
-        ("Table of rates", "tokens/s at K = 128", "blog", "in our engine; llama.cpp's on the same file: [versus-llama-shift.md](versus-llama-shift.md)"),
+        ("Table of rates", "tokens/s at K = 128", "blog", "in our engine; in llama.cpp and here: [below](#the-articles-table-in-llamacpp-and-here)"),
         ("412 runs", "mechanism, policy, K, prompt", "runs", "410 runs; in our engine only, with the default model"),
     ]),
 }

@@ -8,6 +8,7 @@ import pathlib
 from report import ratios
 
 from common import REPO, run, shown
+from parts import Skip
 
 # Methods as in the papers, and ours. `rerotate=recompute`: all kept keys are rotated again at every step.
 STREAMING = "streaming:budget={n}"
@@ -82,7 +83,7 @@ class Engine:
 
 
 class Effort:
-    """Amount of measurement: full takes up to 45 minutes on 2 cores, quick a few minutes."""
+    """Amount of measurement: full takes 50 minutes on 2 cores."""
 
     def __init__(self, quick):
         self.quick = quick
@@ -109,3 +110,12 @@ OPT = scaled("opt-6.7b", 2, 32, 50272) + "@context=8192"  # its own is 2,048
 
 def program():
     return os.environ.get("PALIMPSEST_PROGRAM", str(REPO / "build" / "palimpsest"))
+
+
+def bench(o, name, *words):
+    """The JSON of a benchmark program, and the command as typed in the clone."""
+    path = REPO / o.build / name
+    if not path.exists():
+        raise Skip(f"needs {shown([path])}: make build")
+    command = [path, *words]
+    return json.loads(run(command, prefix=o.engine.prefix)[1]), shown(command)

@@ -1,10 +1,6 @@
 """Tables 5 and 6 of EQUIP: the cache update alone, and rotation at unordered ranks."""
-import json
-
+from engine import bench
 from report import bar_plot, geometric_mean, median, ratios, span, table, times, verdict
-
-from common import REPO, run, shown
-from parts import Skip
 
 # Speed-ups on the paper's CPU (60 cores, Sapphire Rapids): batch, heads, head size -> relative to H2O, to StreamingLLM.
 TABLE_5 = {(1, 64, 64): (11.62, 26.54), (1, 64, 128): (27.32, 36.04), (1, 128, 64): (19.36, 27.65), (8, 64, 64): (35.73, 47.94),
@@ -15,14 +11,6 @@ TABLE_6 = {(1, 32, 4096): (0.91, 0.96), (1, 32, 16384): (1.01, 0.99), (1, 64, 40
            (32, 32, 4096): (1.00, 1.00), (32, 32, 16384): (0.99, 1.00), (32, 64, 4096): (1.00, 1.01), (32, 64, 16384): (0.96, 0.97),
            (128, 32, 4096): (1.04, 1.00), (128, 32, 16384): (1.00, 1.04), (128, 64, 4096): (1.01, 1.00),
            (128, 64, 16384): (1.02, 1.10)}
-
-
-def bench(o, name, *words):
-    path = REPO / o.build / name
-    if not path.exists():
-        raise Skip(f"needs {shown([path])}: make build")
-    command = [path, *words]
-    return json.loads(run(command, prefix=o.engine.prefix)[1]), shown(command)
 
 
 def rows_of(keys):

@@ -3,6 +3,7 @@ import pathlib
 import sys
 import tempfile
 
+import torch_report
 from report import table
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
@@ -16,6 +17,17 @@ METHODS = {  # of a budget; the first of each is the paper's baseline
     "h2o": {"gather": "h2o:budget={n},mechanism=gather", "in place": "h2o:budget={n}"},
     "h2o, cache positions": {"gather, rotated again": "h2o:budget={n},positions=cache,mechanism=gather,rerotate=recompute", "in place": "h2o:budget={n},positions=cache"},
 }
+
+
+def deviations():
+    got = torch_report.measured("parity")
+    if got is None:
+        return ["PyTorch in double precision: not compared (bench/papers/torch_baselines.py has not run)", ""]
+    rows = [("attention, in place, PyTorch in double precision", got["copied"], got["outputs"], "less than 1e-9"), ("attention, in place, our reference in double precision (angles and outputs in f32)", got["reference"], got["outputs"], ""),
+            ("attention, in place, our SIMD path in f32", got["simd"], got["outputs"], ""), ("keys rotated to their ranks, ours in f32", got["rotation"], got["keys"], "less than 1e-5")]
+    return [f"Against PyTorch {got['torch']} in double precision, with keys and values in the order that copies leave: {got['heads']} heads, {got['tokens']:,} tokens of {got['head_size']} dimensions in random slots, f32 "
+            "cache (`build/parity_bench`). The paper's 1e-9 is about the order of the sums alone, the first row; the others also round to f32.", "",
+            *table(["what", "max deviation", "largest number", "paper"], [[what, f"{value:.1e}", f"{largest:.2f}", paper] for what, value, largest, paper in rows])]
 
 
 def parity(o):
@@ -39,4 +51,4 @@ def parity(o):
             "less than 1e-9 (attention) and 1e-5 (rotation), from the order of sums alone. With quantised weights, activations are rounded to 8 bits: a difference in the last bit of a sum can become one of 1/127 of "
             "an activation, and h2o then keeps other tokens. Kept sets and outputs of every method and mechanism are compared token by token with double "
             "precision by the tests ([exactness.md](../exactness.md)).", "",
-            *table(["model", "method", "budget", "evictions", "copied", "in place", "relative difference"], rows)], command
+            *table(["model", "method", "budget", "evictions", "copied", "in place", "relative difference"], rows), *deviations()], command

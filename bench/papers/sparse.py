@@ -1,13 +1,15 @@
-"""The table of the blog article "Sparse eviction is the right llama.cpp primitive": the cost of renumbering, in our engine."""
+"""The table of the blog article "Sparse eviction is the right llama.cpp primitive": the cost of renumbering."""
+from engine import bench
 from report import bar_plot, median, ratios, span, table, times, verdict
 
 PAPER = {"compact and shift": (3.40, "5.06x slower (as stated; the rates give 10.1x)"), "no eviction": (34.37, "1.00x"), "sparse": (38.05, "1.11x faster")}
+DEPTH, KEPT = 1400, 128  # tokens without eviction (the article's contexts: 800 to 2,000), and with
 
 
 def blog(o):
     """Compact-and-shift, no eviction, sparse: a budget of 128"""
     shape = o.effort.pick("qwen2.5-1.5b@layers=7@vocab=37888@type=q4_k", "qwen2.5-1.5b@type=q4_k")
-    depth, k = 1400, 128
+    depth, k = DEPTH, KEPT
     methods = {
         "no eviction": "full", "sparse": f"sparse:budget={k}", "compact and shift": f"compact-shift:budget={k}",
         "compact and recompute": f"streaming:budget={k},mechanism=shift,rerotate=recompute",
@@ -23,9 +25,37 @@ def blog(o):
             f"Qwen2.5-1.5B's shape with random Q4_K weights{' (7 of 28 layers, a quarter of the vocabulary)' if o.effort.quick else ''}, f16 cache. No eviction: {depth:,} tokens "
             "in the cache (the article's contexts: 800 to 2,000). The article measures llama.cpp, which runs a graph that rotates every kept key in every layer. "
             "Our engine moves and rotates keys in the cache; in-place eviction moves nothing, with cache positions as with original positions. llama.cpp on the same "
-            "file: `make versus-shift`.", "",
+            "file: [below](#the-articles-table-in-llamacpp-and-here).", "",
             *table(["method", "tokens/s", "relative to no eviction", "p99 ms", "article, tokens/s", "article"], lines),
             *bar_plot("sparse", f"Decode with a budget of {k}", "relative to no eviction",
                       {m.split(" (")[0].replace(", ", ",\n"): {"ours": median(ratios(base, rows[m].step_ms)),
                                                          **({"article": PAPER[m][0] / 34.37} if m in PAPER else {})} for m in methods})
             ], o.engine.command
+
+
+def beside_llama(o):
+    """The article's table, in llama.cpp and here"""
+    shape = o.effort.pick("qwen2.5-1.5b@layers=7@vocab=37888@type=q4_k", "qwen2.5-1.5b@type=q4_k")
+    steps, cells = o.effort.pick(16, 64), 2304
+    rates, commands = {}, []  # tokens/s by (kept, engine, mode)
+    for kept in o.effort.pick([DEPTH, KEPT], [800, DEPTH, 2000, KEPT]):
+        result, command = bench(o, "shift_bench", shape, o.engine.threads, cells, kept, steps)
+        commands.append(command)
+        rates.update({(kept, c["engine"], c["mode"]): 1e3 / median(c["ms"]) for c in result["contestants"]})
+    engines = ["llama.cpp", "llama.cpp, flash attention", "palimpsest"]
+    rows = [(f"no eviction, {kept:,} tokens", kept, "never", "never", PAPER["no eviction"][0]) for kept in sorted({k for k, *_ in rates} - {KEPT})]
+    rows += [("sparse", KEPT, "remove", "original", PAPER["sparse"][0]), ("compact and shift", KEPT, "shift", "compact", PAPER["compact and shift"][0]),
+             ("renumbered in place", KEPT, None, "streaming", None)]
+    lines = []
+    for label, kept, theirs, ours, article in rows:
+        cells_of = [(kept, engine, ours if engine == "palimpsest" else theirs) for engine in engines]
+        shown = lambda key: f"{rates[key]:.2f} ({rates[key] / rates[DEPTH, key[1], 'never']:.2f}x)" if key[2] else "cannot"
+        lines.append([label, f"{article:.2f} ({article / PAPER['no eviction'][0]:.2f}x)" if article else "", *map(shown, cells_of)])
+    fastest = lambda mode: max(rates[KEPT, engine, mode] for engine in engines[:2])
+    sparse = rates[KEPT, "palimpsest", "original"]
+    return [verdict("Sparse here relative to llama.cpp's compact and shift", sparse / fastest("shift"), 11.19), "",
+            f"One process, one file, steps in random order: tokens/s by the median of {steps} steps, and relative to no eviction of {DEPTH:,} tokens. n_ctx {cells:,}, "
+            f"f16 cache, random Q4_K weights in Qwen2.5-1.5B's shape{' (7 of 28 layers, a quarter of the vocabulary)' if o.effort.quick else ''}; {KEPT} tokens are kept. "
+            f"In llama.cpp, sparse is `llama_memory_seq_rm` and decodes {fastest('remove') / fastest('shift'):.2f} times as fast as `seq_rm` and `seq_add`, whose graph rotates all keys "
+            f"again ({1e3 / fastest('shift') - 1e3 / fastest('remove'):.0f} ms per token; the article: about 135 ms). Here it is {sparse / fastest('remove'):.2f} times as fast as llama.cpp's sparse.", "",
+            *table(["", "article", *engines], lines)], commands[-1]

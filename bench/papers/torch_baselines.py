@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The papers' baselines in PyTorch against our C++ baselines: ours must not be slower.
+"""The papers' baselines in PyTorch against our C++ baselines: ours must not be slower. And our attention and rotation
+after evictions in place against PyTorch's in double precision (EQUIP, appendix D.7).
 
 Creates an environment with PyTorch (from PyPI, pinned) in the cache folder, once; measures; writes out/papers/torch.json,
 which bench/papers/run.py reports. Without PyTorch the part is skipped with a message.
@@ -159,6 +160,31 @@ def measure(torch, quick, threads):
     return out
 
 
+def deviations(torch):
+    """Max absolute differences to PyTorch in double precision, of build/parity_bench: name -> number."""
+    got = json_of(["build/parity_bench"])
+    of = lambda name: torch.tensor(got[name], dtype=torch.float64)
+    heads, tokens, size = got["heads"], got["tokens"], got["head_size"]
+    keys, values = (of(name).view(heads, tokens, size) for name in ("keys", "values"))
+    query, simd, reference = (of(name).view(heads, 1, size) for name in ("query", "simd", "reference"))
+    rank = of("rank").long()
+    attend = torch.nn.functional.scaled_dot_product_attention
+
+    def rotate(x, positions):
+        angle = positions.double().unsqueeze(-1) * 10000 ** (-torch.arange(0, size, 2).double() / size)
+        cos, sin = (torch.cat([f(angle)] * 2, -1) for f in (torch.cos, torch.sin))
+        return x * cos + torch.cat([-x[..., size // 2:], x[..., :size // 2]], -1) * sin
+
+    turned, asked = rotate(keys, rank), rotate(query, torch.full((heads, 1), tokens - 1))
+    in_place = attend(asked, turned, values, scale=got["scale"])
+    order = rank.argsort(-1).unsqueeze(-1).expand(-1, -1, size)  # as shift and gather leave them
+    copied = attend(asked, rotate(keys.gather(1, order), torch.arange(tokens)), values.gather(1, order), scale=got["scale"])
+    largest = lambda x: x.abs().max().item()
+    return {"copied": largest(in_place - copied), "reference": largest(reference - copied), "simd": largest(simd - copied),
+            "rotation": largest(of("rotated").view(heads, tokens, size) - turned), "outputs": largest(copied), "keys": largest(turned),
+            "heads": heads, "tokens": tokens, "head_size": size}
+
+
 def arguments():
     """The arguments of run.py; most are ignored here."""
     parse = argparse.ArgumentParser(description=__doc__)
@@ -170,7 +196,8 @@ def arguments():
 
 def main():
     given = arguments()
-    if given.parts and "torch" not in given.parts:
+    wanted = {"torch", "parity"} & set(given.parts or ("torch", "parity"))
+    if not wanted:
         return
     try:
         environment.enter(f"torch-{environment.TORCH}", [f"torch=={environment.TORCH}", "numpy"], "about a minute, 5 GB", given.prefix)
@@ -180,8 +207,12 @@ def main():
     import torch
     threads = os.cpu_count()
     torch.set_num_threads(threads)
+    out = json.loads(OUT.read_text()) if OUT.exists() else {}
     with torch.no_grad():
-        out = measure(torch, given.quick, threads)
+        if "torch" in wanted:
+            out.update(measure(torch, given.quick, threads))
+        if "parity" in wanted:
+            out["parity"] = {"torch": torch.__version__, **deviations(torch)}
     OUT.parent.mkdir(parents=True, exist_ok=True)
     OUT.write_text(json.dumps(out))
     print(f"torch: {OUT.relative_to(REPO)}", file=sys.stderr)
