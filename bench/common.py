@@ -12,6 +12,8 @@ import sys
 REPO = pathlib.Path(__file__).resolve().parent.parent
 SHARED = pathlib.Path(os.environ.get("PALIMPSEST_SHARED") or REPO.parent / "shared")
 RESULTS = REPO / "docs" / "results"
+# With passive waiting, which the tests use, each operator of a graph wakes threads: a small model's step takes 10 times as long.
+os.environ.pop("OMP_WAIT_POLICY", None)
 
 
 class Failed(Exception):

@@ -39,7 +39,8 @@ def methods(budget):
 
 def main():
     parse = script.parser(__doc__)
-    script.add(parse, "--program", "--threads")
+    script.add(parse, "--program")
+    script.add(parse, "--threads", default=1)  # as the program chooses for the default model
     parse.add_argument("--budget", type=int, default=256)
     parse.add_argument("--prompt", type=int, default=1024)
     parse.add_argument("--tokens", type=int, default=8192)

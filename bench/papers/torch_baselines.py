@@ -13,11 +13,13 @@ import subprocess
 import sys
 import time
 
-REPO = pathlib.Path(__file__).resolve().parent.parent.parent
-OUT = REPO / "out" / "papers" / "torch.json"
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from common import REPO  # noqa: E402
 
 sys.path.insert(0, str(REPO / "tools" / "setup"))
 import environment  # noqa: E402
+
+OUT = REPO / "out" / "papers" / "torch.json"
 
 N, OUT_TOKENS, SINKS = 1024, 64, 4
 
