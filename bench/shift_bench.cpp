@@ -10,7 +10,9 @@
 //
 // llama.cpp's contestants run with flash attention off and on. Prints one JSON object with all step times in ms.
 //
-//   build/shift_bench [model.gguf | synthetic shape] [threads] [n_ctx] [kept] [steps]
+//   build/shift_bench [model.gguf | synthetic shape] [threads] [n_ctx] [kept] [steps] [full]
+//
+// full: the number of tokens that `never` attends to; default: as many as are kept.
 #include <unistd.h>
 
 #include <algorithm>
@@ -32,7 +34,7 @@ namespace {
 constexpr int kSinks = 4, kBatch = 64, kWarmUp = 3;
 
 struct Settings {
-  int threads = 2, cells = 2048, kept = 1024, steps = 192;
+  int threads = 2, cells = 2048, kept = 1024, steps = 192, full = 1024;
 };
 
 struct Contestant {
@@ -82,18 +84,21 @@ void add_peers(std::vector<Contestant>& all, const std::string& file, const Sett
                std::span<const TokenId> prompt, TokenId next) {
   const LibllamaModel model = load_libllama_model(file);
   for (const bool flash : {false, true}) {
-    std::vector<std::uint8_t> state;  // the prompt is read once and copied
+    std::vector<std::uint8_t> state;  // of the kept tokens: read once and copied
+    std::size_t read = 0;             // tokens of `state`
     for (const char* mode : {"never", "remove", "shift", "shift-64"}) {
       const auto peer = std::make_shared<Peer>(make_libllama_context(model, s.threads, s.cells, flash), s.kept);
-      if (state.empty()) {
-        for (auto rest = prompt; !rest.empty(); rest = rest.subspan(std::min<std::size_t>(rest.size(), 512)))
-          libllama_forward(peer->context(), rest.first(std::min<std::size_t>(rest.size(), 512)));
+      const auto tokens = static_cast<std::size_t>(std::string(mode) == "never" ? s.full : s.kept);
+      if (read != tokens) {
+        for (std::size_t at = 0; at < tokens; at += 512)
+          libllama_forward(peer->context(), prompt.subspan(at, std::min<std::size_t>(tokens - at, 512)));
+        read = tokens;
         state.resize(llama_state_get_size(peer->context()));
         state.resize(llama_state_get_data(peer->context(), state.data(), state.size()));
       } else if (llama_state_set_data(peer->context(), state.data(), state.size()) != state.size()) {
         fail("llama_state_set_data refuses its own state");
       }
-      peer->set_tokens(static_cast<int>(prompt.size()));
+      peer->set_tokens(static_cast<int>(tokens));
       Contestant c{.engine = flash ? "llama.cpp, flash attention" : "llama.cpp", .mode = mode, .step = {}};
       const std::string what = mode;
       const int batch = what == "shift-64" ? kBatch : 1;
@@ -116,7 +121,7 @@ void add_ours(std::vector<Contestant>& all, std::shared_ptr<const Model> model, 
   CacheOptions shape = decoder->cache_options();
   shape.page_size = SessionOptions().page_size;  // the page size of the sessions below
   const auto cache = std::make_shared<Cache>(shape);
-  cache->insert(s.kept - 1);
+  cache->insert(s.full - 1);
   fill_pages_with_noise(*cache, 1);
   all.push_back({.engine = "palimpsest",
                  .mode = "never",
@@ -161,7 +166,8 @@ void race(std::vector<Contestant>& all, int steps) {
 }
 
 void print(const std::vector<Contestant>& all, const Settings& s) {
-  std::printf("{\"threads\": %d, \"n_ctx\": %d, \"kept\": %d, \"contestants\": [", s.threads, s.cells, s.kept);
+  std::printf("{\"threads\": %d, \"n_ctx\": %d, \"kept\": %d, \"full\": %d, \"contestants\": [", s.threads, s.cells,
+              s.kept, s.full);
   const char* comma = "";
   for (const Contestant& c : all) {
     std::printf("%s\n {\"engine\": \"%s\", \"mode\": \"%s\", \"ms\": [", comma, c.engine.c_str(), c.mode.c_str());
@@ -173,11 +179,12 @@ void print(const std::vector<Contestant>& all, const Settings& s) {
 }
 
 void run(const std::string& file, const Settings& s) {
-  if (s.threads < 1 || s.steps < 1 || s.kept <= kSinks + kBatch || s.cells < s.kept + kBatch)
-    fail("{} threads, n_ctx {}, {} kept, {} steps: more than {} must be kept, {} fewer than n_ctx", s.threads, s.cells,
-         s.kept, s.steps, kSinks + kBatch, kBatch);
+  const int most = std::max(s.kept, s.full);
+  if (s.threads < 1 || s.steps < 1 || std::min(s.kept, s.full) <= kSinks + kBatch || s.cells < most + kBatch)
+    fail("{} threads, n_ctx {}, {} kept of {}, {} steps: more than {} must be kept, {} fewer than n_ctx", s.threads,
+         s.cells, s.kept, s.full, s.steps, kSinks + kBatch, kBatch);
   const std::shared_ptr<const Model> model = Model::load(file);
-  std::vector<TokenId> prompt(static_cast<std::size_t>(s.kept));
+  std::vector<TokenId> prompt(static_cast<std::size_t>(most));
   for (std::size_t i = 0; i < prompt.size(); ++i) prompt[i] = static_cast<TokenId>(i * 7) % model->hyper().vocabulary;
   std::vector<Contestant> all;
   add_ours(all, model, s, prompt[1]);
@@ -192,8 +199,11 @@ void run(const std::string& file, const Settings& s) {
 int main(int argc, char** argv) {
   using namespace palimpsest;
   const auto number = [&](int at, int fallback) { return argc > at ? std::atoi(argv[at]) : fallback; };
-  const bench::Settings settings{
-      .threads = number(2, 2), .cells = number(3, 2048), .kept = number(4, 1024), .steps = number(5, 192)};
+  const bench::Settings settings{.threads = number(2, 2),
+                                 .cells = number(3, 2048),
+                                 .kept = number(4, 1024),
+                                 .steps = number(5, 192),
+                                 .full = number(6, number(4, 1024))};
   try {
     const bench::ModelFile file(argc > 1 ? argv[1] : "llama-3.2-1b@vocab=32000@type=q4_0");
     bench::run(file.path(), settings);

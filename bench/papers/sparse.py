@@ -37,25 +37,25 @@ def beside_llama(o):
     """The article's table, in llama.cpp and here"""
     shape = o.effort.pick("qwen2.5-1.5b@layers=7@vocab=37888@type=q4_k", "qwen2.5-1.5b@type=q4_k")
     steps, cells = o.effort.pick(16, 64), 2304
-    rates, commands = {}, []  # tokens/s by (kept, engine, mode)
-    for kept in o.effort.pick([DEPTH, KEPT], [800, DEPTH, 2000, KEPT]):
-        result, command = bench(o, "shift_bench", shape, o.engine.threads, cells, kept, steps)
-        commands.append(command)
-        rates.update({(kept, c["engine"], c["mode"]): 1e3 / median(c["ms"]) for c in result["contestants"]})
     engines = ["llama.cpp", "llama.cpp, flash attention", "palimpsest"]
-    rows = [(f"no eviction, {kept:,} tokens", kept, "never", "never", PAPER["no eviction"][0]) for kept in sorted({k for k, *_ in rates} - {KEPT})]
-    rows += [("sparse", KEPT, "remove", "original", PAPER["sparse"][0]), ("compact and shift", KEPT, "shift", "compact", PAPER["compact and shift"][0]),
-             ("renumbered in place", KEPT, None, "streaming", None)]
-    lines = []
-    for label, kept, theirs, ours, article in rows:
-        cells_of = [(kept, engine, ours if engine == "palimpsest" else theirs) for engine in engines]
-        shown = lambda key: f"{rates[key]:.2f} ({rates[key] / rates[DEPTH, key[1], 'never']:.2f}x)" if key[2] else "cannot"
-        lines.append([label, f"{article:.2f} ({article / PAPER['no eviction'][0]:.2f}x)" if article else "", *map(shown, cells_of)])
-    fastest = lambda mode: max(rates[KEPT, engine, mode] for engine in engines[:2])
-    sparse = rates[KEPT, "palimpsest", "original"]
-    return [verdict("Sparse here relative to llama.cpp's compact and shift", sparse / fastest("shift"), 11.19), "",
-            f"One process, one file, steps in random order: tokens/s by the median of {steps} steps, and relative to no eviction of {DEPTH:,} tokens. n_ctx {cells:,}, "
+    rows = [("no eviction", "never", "never"), ("sparse", "remove", "original"), ("compact and shift", "shift", "compact"), ("renumbered in place", None, "streaming")]
+    lines, command, over_compact, over_sparse, saved, extra = [], "", [], [], [], []
+    for full in o.effort.pick([DEPTH], [800, DEPTH, 2000]):
+        result, command = bench(o, "shift_bench", shape, o.engine.threads, cells, KEPT, steps, full)
+        rates = {(c["engine"], c["mode"]): 1e3 / median(c["ms"]) for c in result["contestants"]}
+        for label, theirs, ours in rows:
+            article = PAPER[label][0] if label in PAPER else None
+            shown = lambda rate, base: f"{rate:.2f} ({rate / base:.2f}x)"
+            lines.append([f"{full:,}", label, shown(article, PAPER["no eviction"][0]) if article else "",
+                          *(shown(rates[e, mode], rates[e, "never"]) if mode else "cannot" for e in engines for mode in [ours if e == "palimpsest" else theirs])])
+        compact, sparse = (max(rates[e, mode] for e in engines[:2]) for mode in ("shift", "remove"))
+        over_compact.append(rates["palimpsest", "original"] / compact)
+        over_sparse.append(rates["palimpsest", "original"] / sparse)
+        saved.append(sparse / compact)
+        extra.append(1e3 / compact - 1e3 / sparse)
+    return [verdict("Sparse here relative to llama.cpp's compact and shift", median(over_compact), 11.19), "",
+            f"One process for each context, one file, steps in random order: tokens/s by the median of {steps} steps, and relative to no eviction. n_ctx {cells:,}, "
             f"f16 cache, random Q4_K weights in Qwen2.5-1.5B's shape{' (7 of 28 layers, a quarter of the vocabulary)' if o.effort.quick else ''}; {KEPT} tokens are kept. "
-            f"In llama.cpp, sparse is `llama_memory_seq_rm` and decodes {fastest('remove') / fastest('shift'):.2f} times as fast as `seq_rm` and `seq_add`, whose graph rotates all keys "
-            f"again ({1e3 / fastest('shift') - 1e3 / fastest('remove'):.0f} ms per token; the article: about 135 ms). Here it is {sparse / fastest('remove'):.2f} times as fast as llama.cpp's sparse.", "",
-            *table(["", "article", *engines], lines)], commands[-1]
+            f"In llama.cpp, sparse is `llama_memory_seq_rm` and decodes {median(saved):.2f} times as fast as `seq_rm` and `seq_add`, whose graph rotates all keys "
+            f"again ({median(extra):.0f} ms per token; the article: about 135 ms). Here sparse is {median(over_sparse):.2f} times as fast as llama.cpp's.", "",
+            *table(["context", "strategy", "article", *engines], lines)], command
