@@ -2,6 +2,7 @@
 import pathlib
 import statistics
 import sys
+import textwrap
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from common import RESULTS, say  # noqa: E402
@@ -59,12 +60,17 @@ def _save(pyplot, figure, name, title):
     return [f"![{title}]({name}.svg)", ""]
 
 
+def _legend(axes):
+    """Beside the plot, where it hides nothing."""
+    axes.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
+
+
 def line_plot(name, title, x_label, y_label, series, log=False, marker="o"):
     """series: {label: [(x, y)...]}; returns Markdown that embeds the plot."""
     pyplot = _pyplot()
     if pyplot is None:
         return []
-    figure, axes = pyplot.subplots(figsize=(6, 3.4))
+    figure, axes = pyplot.subplots(figsize=(7, 3.4))
     for label, points in series.items():
         axes.plot(*zip(*points), marker=marker, markersize=3, label=label)
     ticks = sorted({x for points in series.values() for x, _ in points})
@@ -73,7 +79,7 @@ def line_plot(name, title, x_label, y_label, series, log=False, marker="o"):
         axes.set_xticks(ticks, [f"{t:g}" for t in ticks])
     axes.set(xlabel=x_label, ylabel=y_label, title=title)
     axes.set_ylim(bottom=0)
-    axes.legend(frameon=False)
+    _legend(axes)
     return _save(pyplot, figure, name, title)
 
 
@@ -101,7 +107,7 @@ def bar_plot(name, title, y_label, groups, lines=(), stacked=False):
     pyplot = _pyplot()
     if pyplot is None:
         return []
-    figure, axes = pyplot.subplots(figsize=(max(6, 0.9 * len(groups)), 3.4))
+    figure, axes = pyplot.subplots(figsize=(max(7, 1.1 * len(groups) + 1.5), 3.4))
     labels = list(dict.fromkeys(label for bars in groups.values() for label in bars))
     width = 0.6 if stacked else 0.8 / len(labels)
     base = [0.0] * len(groups)
@@ -114,8 +120,8 @@ def bar_plot(name, title, y_label, groups, lines=(), stacked=False):
     for height, text in lines:
         axes.axhline(height, linestyle="--", linewidth=1, color="black")
         axes.text(len(groups) - 0.5, height, f" {text}", va="center", fontsize=8)
-    axes.set_xticks(range(len(groups)), list(groups))
+    axes.set_xticks(range(len(groups)), ["\n".join(textwrap.fill(line, 11) for line in group.splitlines()) for group in groups])
     axes.set(ylabel=y_label, title=title)
     axes.grid(axis="x", visible=False)
-    axes.legend(frameon=False, fontsize=8)
+    _legend(axes)
     return _save(pyplot, figure, name, title)

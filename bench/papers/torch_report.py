@@ -9,12 +9,17 @@ from parts import Skip
 FILE = REPO / "out" / "papers" / "torch.json"
 
 
+def measured(what):
+    """What torch_baselines.py wrote under this name; None: nothing."""
+    return json.loads(FILE.read_text()).get(what) if FILE.exists() else None
+
+
 def gains():
     """Speed-up of a whole step over PyTorch, computed as in `baselines`: one line; empty if not measured."""
-    if not FILE.exists():
+    if not measured("step"):
         return []
     found = {name: [] for name in ("streaming", "h2o")}
-    for row in json.loads(FILE.read_text())["step"]:
+    for row in measured("step"):
         s = row["seconds"]
         for name, values in found.items():
             rest = median(s[f"rest, {name}"])
@@ -22,11 +27,6 @@ def gains():
     means = [geometric_mean(values) for values in found.values()]
     return [f"Relative to PyTorch's shift + recompute and gather + recompute, with our matrix products on both sides: {means[0]:.1f}x and {means[1]:.1f}x "
             "(geometric means; see [PyTorch against our baselines](#pytorch-against-our-baselines)). Our baselines are faster than the paper's.", ""]
-
-
-def measured(what):
-    """What torch_baselines.py wrote under this name; None: nothing."""
-    return json.loads(FILE.read_text()).get(what) if FILE.exists() else None
 
 
 def baselines(o):
