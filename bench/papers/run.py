@@ -2,7 +2,7 @@
 """Reproduces the papers' tables and figures at shapes that fit this machine, with the papers' numbers beside ours.
 
   make bench-papers                                    all parts: about 50 minutes on 2 cores
-  make bench-papers PAPERS_ARGS=--quick                smaller shapes, fewer rounds: a few minutes
+  make bench-papers PAPERS_ARGS=--quick                smaller shapes, fewer rounds: less than 15 minutes
   make bench-papers PAPERS_ARGS='table5 fig7a'         these parts; other sections of the page are unchanged
 
 Writes docs/results/equip.md, lazy.md, sparse.md, paged-eviction.md and ems.md, one section per part, and their plots. Ratios are
