@@ -9,12 +9,11 @@ import argparse
 import json
 import os
 import pathlib
-import subprocess
 import sys
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
-from common import REPO  # noqa: E402
+from common import REPO, run_json  # noqa: E402
 
 sys.path.insert(0, str(REPO / "tools" / "setup"))
 import environment  # noqa: E402
@@ -109,10 +108,6 @@ def timed(work, ms):
     return (time.perf_counter() - start) / count
 
 
-def json_of(words):
-    return json.loads(subprocess.run(list(map(str, words)), capture_output=True, text=True, check=True, cwd=REPO).stdout)
-
-
 def measure(torch, quick, threads):
     rounds, ms = (2, 20) if quick else (3, 60)
     out = {"torch": torch.__version__, "threads": threads, "update": [], "step": []}
@@ -127,7 +122,7 @@ def measure(torch, quick, threads):
                     s = timed(getattr(update, way), ms if r >= 0 else 0)
                     if r >= 0:
                         seconds[way].append(s)
-                got = json_of(["build/update_bench", "--rows", "x".join(map(str, row)), "--type", kind, "--threads", threads, "--rounds", 1,
+                got = run_json(["build/update_bench", "--rows", "x".join(map(str, row)), "--type", kind, "--threads", threads, "--rounds", 1,
                                "--ms", ms, "--only", ";".join(names.values())])["rows"][0]["seconds"]
                 if r >= 0:
                     for short, name in names.items():
@@ -153,7 +148,7 @@ def measure(torch, quick, threads):
                      "--depth", 2 * n, "--tokens", 6, "--reps", 1, "-t", threads, "--cache-type", "bf16", "--json"]
             for method in methods.values():
                 words += ["--method", method]
-            for name, got in zip(methods, json_of(words)):
+            for name, got in zip(methods, run_json(words)):
                 own = got["ms_evict"] + got["ms_attention"]
                 seconds[name].append(own / layers / 1e3)
                 if name.startswith("in place"):  # matrix products and the rest
@@ -164,7 +159,7 @@ def measure(torch, quick, threads):
 
 def deviations(torch):
     """Max absolute differences to PyTorch in double precision, of build/parity_bench: name -> number."""
-    got = json_of(["build/parity_bench"])
+    got = run_json(["build/parity_bench"])
     of = lambda name: torch.tensor(got[name], dtype=torch.float64)
     heads, tokens, size = got["heads"], got["tokens"], got["head_size"]
     keys, values = (of(name).view(heads, tokens, size) for name in ("keys", "values"))
