@@ -169,7 +169,12 @@ void add_serve(CLI::App& app, Action& action) {
          "how the hidden states of a text become an embedding; none: no embeddings")
       ->default_str("the model file's, else mean");
   option(group, "--cors-origin", flags->server.cors_origin, "ORIGIN",
-         "web pages that may call the server: an origin, or * for all")
+         "web pages that may call the server, besides its own: an origin, or * for all")
+      ->default_str("none");
+  option(group, "--allowed-host", flags->server.allowed_hosts, "NAME",
+         "name in the Host header that the server is called by without an API key, or * for any; may be repeated. "
+         "Addresses, the machine's name, and names without a dot or under .local and .internal are always allowed")
+      ->allow_extra_args(false)
       ->default_str("none");
   option(group, "--ping-interval", flags->ping, "SECONDS",
          "interval of comments in a stream that waits for its first token; 0: none");

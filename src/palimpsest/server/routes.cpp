@@ -20,6 +20,7 @@
 #include "palimpsest/server/ollama.h"
 #include "palimpsest/server/page_route.h"
 #include "palimpsest/server/responses.h"
+#include "palimpsest/server/web_guard.h"
 
 namespace palimpsest {
 namespace {
@@ -107,6 +108,33 @@ void answer_preflight(const In& in, Out& out) {
   out.set_header("Access-Control-Allow-Headers", headers.empty() ? "Authorization, Content-Type" : headers);
   out.set_header("Access-Control-Max-Age", "86400");
   out.status = 204;
+}
+
+// Who may call: throws ApiError for anyone else. false: answered.
+bool admit(const ServerOptions& options, const In& in, Out& out) {
+  const bool from_page = allow_origin(options.cors_origin, in, out);
+  if (from_page && in.method == "OPTIONS") {
+    answer_preflight(in, out);
+    return false;
+  }
+  if (in.path == "/health" || in.path == "/v1/health") return true;
+  const std::vector<std::string>& keys = options.api_keys;
+  const std::string host = in.get_header_value("Host");
+  // A page that is not the server's own has no key.
+  if (keys.empty() && !is_allowed_host(host, options.allowed_hosts))
+    throw ApiError(403, "permission_error",
+                   fmt::format("this server is not known as '{}': start it with --allowed-host {}, or call it by its "
+                               "address",
+                               shortened(host), shortened(host)),
+                   "", "host_not_allowed");
+  if (!from_page && !is_own_origin(in))
+    throw ApiError(403, "permission_error",
+                   "web pages of other sites may not call this server: start it with --cors-origin ORIGIN to allow one",
+                   "", "origin_not_allowed");
+  if (!keys.empty() && in.path != "/" && number_of_key(in, keys) == 0)
+    throw ApiError(401, "authentication_error", "this server requires an API key: Authorization: Bearer KEY", "",
+                   "invalid_api_key");
+  return true;
 }
 
 // What handlers need; outlives them.
@@ -254,6 +282,29 @@ std::string pattern_of(std::string_view path) {
   return pattern;
 }
 
+// The body as it is, whatever its type: the library would parse a form, and refuse one of more than 8 KiB.
+template <typename Handler>
+Http::HandlerWithContentReader with_body(Handler handler, std::size_t max_body) {
+  return [handler, max_body](const In& in, Out& out, const httplib::ContentReader& read) {
+    try {
+      check_content_type(in);
+    } catch (const ApiError& error) {
+      return refuse(error, out);
+    }
+    In whole = in;
+    bool too_long = in.get_header_value_u64("Content-Length") > max_body;
+    const bool well = !too_long && read([&](const char* bytes, std::size_t size) {
+      too_long = whole.body.size() + size > max_body;
+      if (!too_long) whole.body.append(bytes, size);
+      return !too_long;
+    });
+    if (well)
+      handler(whole, out);
+    else
+      out.status = too_long ? 413 : 400;
+  };
+}
+
 void add_route(Http& http, const Route& route, const std::shared_ptr<const Context>& context) {
   const auto handler = guarded(context->service, [context, &route](const In& in, Out& out) {
     if (route.runs_model && context->service->closed())
@@ -265,7 +316,7 @@ void add_route(Http& http, const Route& route, const std::shared_ptr<const Conte
   if (route.endpoint.method == "GET")
     http.Get(pattern, handler);
   else if (route.endpoint.method == "POST")
-    http.Post(pattern, handler);
+    http.Post(pattern, with_body(handler, context->options.max_body));
   else
     http.Delete(pattern, handler);
 }
@@ -280,24 +331,18 @@ std::string method_at(const std::string& path) {
 }  // namespace
 
 void add_routes(Http& http, const std::shared_ptr<Service>& service, const ServerOptions& options) {
-  http.set_pre_routing_handler(
-      [service, keys = options.api_keys, origin = options.cors_origin](const In& in, Out& out) {
-        log_begin();
-        const std::string id = new_id("req-");
-        log_fields()["request_id"] = id;
-        out.set_header("X-Request-Id", id);
-        const bool from_page = allow_origin(origin, in, out);
-        if (from_page && in.method == "OPTIONS") {
-          answer_preflight(in, out);
-          return Http::HandlerResponse::Handled;
-        }
-        if (keys.empty() || in.path == "/health" || in.path == "/") return Http::HandlerResponse::Unhandled;
-        if (number_of_key(in, keys) > 0) return Http::HandlerResponse::Unhandled;
-        refuse({401, "authentication_error", "this server requires an API key: Authorization: Bearer KEY", "",
-                "invalid_api_key"},
-               out);
-        return Http::HandlerResponse::Handled;
-      });
+  http.set_pre_routing_handler([service, options](const In& in, Out& out) {
+    log_begin();
+    const std::string id = new_id("req-");
+    log_fields()["request_id"] = id;
+    out.set_header("X-Request-Id", id);
+    try {
+      return admit(options, in, out) ? Http::HandlerResponse::Unhandled : Http::HandlerResponse::Handled;
+    } catch (const ApiError& error) {
+      refuse(error, out);
+      return Http::HandlerResponse::Handled;
+    }
+  });
   // These must not throw: httplib calls some of them outside of its try blocks.
   http.set_exception_handler([](const In&, Out& out, const std::exception_ptr& thrown) {
     without_throwing([&] {

@@ -1,9 +1,11 @@
 #include "palimpsest/server/server.h"
 
-#include <httplib.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <filesystem>
 #include <functional>
@@ -13,16 +15,31 @@
 #include <system_error>
 
 #include "palimpsest/core/error.h"
-#include "palimpsest/server/connections.h"
+#include "palimpsest/server/http_server.h"
 #include "palimpsest/server/log.h"
 #include "palimpsest/server/routes.h"
 
 namespace palimpsest {
 namespace {
 
-constexpr std::size_t kSpareThreads = 64;      // for connections beyond running + queued requests: they get 429
-constexpr std::size_t kMaxConnections = 1024;  // connections that wait for a thread; more are closed
+constexpr std::size_t kSpareThreads = 64;      // for requests beyond running + queued ones: they get 429
+constexpr std::size_t kMaxConnections = 8192;  // if the limit of open files allows them
+constexpr std::size_t kMaxWaiting = 1024;      // whole requests that wait for a thread
 constexpr int kBacklog = 512;                  // connections that wait to be accepted
+
+// A running request occupies a thread, which sleeps.
+ConnectionLimits connection_limits(const SchedulerOptions& scheduler, const ServerOptions& options) {
+  ConnectionLimits limits;
+  const std::size_t open = max_open_connections(kMaxConnections);
+  limits.max_threads = static_cast<std::size_t>(scheduler.max_sequences) + scheduler.max_queue + kSpareThreads;
+  limits.max_waiting = std::min(kMaxWaiting, open / 4);
+  limits.max_connections = open - limits.max_waiting - std::min(limits.max_threads, open / 4);
+  limits.max_body = options.max_body;
+  limits.max_received = std::max(limits.max_received, 4 * options.max_body);
+  limits.head_timeout = std::min(limits.head_timeout, options.io_timeout);
+  limits.body_timeout = options.io_timeout;
+  return limits;
+}
 
 // The path of the Unix socket that a host names; empty: it names an address.
 std::string socket_path(const std::string& host) {
@@ -44,7 +61,8 @@ void remove_stale_socket(const std::string& path) {
 }  // namespace
 
 struct Server::Impl {
-  httplib::Server http;
+  explicit Impl(const ConnectionLimits& limits) : http(limits) {}
+  HttpServer http;
   bool bound = false;
   std::string socket;      // path of the Unix socket; empty: none
   socket_t listening = 0;  // after bind()
@@ -52,14 +70,14 @@ struct Server::Impl {
 };
 
 Server::Server(std::shared_ptr<Service> service, const ServerOptions& options)
-    : service_(std::move(service)), options_(options), impl_(std::make_unique<Impl>()) {
-  httplib::Server& http = impl_->http;
-  // A running request occupies its connection's thread, which sleeps.
-  const SchedulerOptions& limits = service_->scheduler().options();
-  const std::size_t max = static_cast<std::size_t>(limits.max_sequences) + limits.max_queue + kSpareThreads;
-  http.new_task_queue = [max] { return new Connections(max, kMaxConnections); };
-  http.set_payload_max_length(options_.max_body);
-  http.set_read_timeout(options_.io_timeout);
+    : service_(std::move(service)),
+      options_(options),
+      impl_(std::make_unique<Impl>(connection_limits(service_->scheduler().options(), options))) {
+  // A Unix socket is reached through a proxy only, which chooses the names.
+  options_.allowed_hosts.push_back(socket_path(options_.host).empty() ? options_.host : "*");
+  if (std::array<char, 256> name{}; gethostname(name.data(), name.size() - 1) == 0)
+    options_.allowed_hosts.emplace_back(name.data());
+  HttpServer& http = impl_->http;
   http.set_write_timeout(options_.io_timeout);
   http.set_tcp_nodelay(true);
   // Not httplib's default, SO_REUSEPORT: two servers would silently share a port.

@@ -18,8 +18,10 @@ struct ServerOptions {
   std::chrono::milliseconds io_timeout{30'000};        // of one read or write on a connection
   std::chrono::milliseconds shutdown_timeout{10'000};  // for running requests at shutdown
   std::chrono::milliseconds ping_interval{15'000};     // of comments in a stream without tokens; 0: none
-  std::string cors_origin;                             // of pages that may call the server; "*": all; empty: none
-  bool quiet = false;                                  // no log
+  // Names that the server is called by, beside those that is_allowed_host() takes; "*": any.
+  std::vector<std::string> allowed_hosts;
+  std::string cors_origin;  // of pages that may call the server; "*": all; empty: none
+  bool quiet = false;       // no log
 };
 
 }  // namespace palimpsest
