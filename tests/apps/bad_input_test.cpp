@@ -22,7 +22,7 @@ std::string with_shape(std::string bytes, const std::string& tensor, char first,
   return bytes;
 }
 
-class BadModelTest : public WithStories {
+class BadModelTest : public WithDefaultModel {
  protected:
   std::string good() const { return file_content(model_); }
   void refused(const std::string& name, const std::string& bytes, const std::string& part) {
@@ -78,7 +78,7 @@ TEST_F(BadModelTest, DamagedWeightsSaySo) {
   expect_refused({"run", "-n", "4", "-t", "1", "--method", "full", "-m", write_file("nan.gguf", bytes)}, "damaged");
 }
 
-using BadInputTest = WithStories;
+using BadInputTest = WithDefaultModel;
 
 TEST_F(BadInputTest, Budgets) {
   expect_refused(on({"run", "--budget", "0"}), "budget");
@@ -194,8 +194,13 @@ TEST_F(BadInputTest, CommandLines) {
   expect_refused({"bench", "decode", "--synthetic", "tiny-llama", "--draft-max", "0,x"}, "--draft-max");
   expect_refused({"bench", "decode", "--synthetic", "tiny-llama", "--draft-max", "2", "--draft-accept", "1.5"}, "1.5");
   expect_refused({"bench", "decode", "--synthetic", "tiny-llama", "--draft-max", "2", "--batch", "2"}, "batch of 2");
-  if (published_) expect_refused(on({"chat"}), "--chat-template");  // the repository's model has one
   expect_refused(on({"chat", "--chat-template", "nosuch"}), "chatml");
+}
+
+TEST_F(BadInputTest, AChatWithAModelThatHasNoTemplate) {
+  const auto path = stories260k();
+  if (!path) GTEST_SKIP() << kNeedsStories260K;
+  expect_refused({"chat", "-m", *path, "-t", "1"}, "--chat-template");
 }
 
 // A copy of the program in its own folder, without a model beside it.

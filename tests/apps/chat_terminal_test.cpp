@@ -13,10 +13,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class ChatTerminal : public WithStories {
+class ChatTerminal : public WithDefaultModel {
  protected:
   void SetUp() override {
-    WithStories::SetUp();
+    WithDefaultModel::SetUp();
     if (tmux({"-V"}).code != 0) GTEST_SKIP() << "tmux is not installed";
     fs::create_directories(scratch_);
   }

@@ -17,7 +17,7 @@
 namespace palimpsest::testing {
 namespace {
 
-class ChatTest : public WithStories {
+class ChatTest : public WithDefaultModel {
  protected:
   Words chat(Words more = {}) const {
     Words words = on({"chat", "--chat-template", "chatml", "--temp", "0", "-n", "12"});

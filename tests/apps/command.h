@@ -26,21 +26,9 @@ inline void expect_refused(const Words& words, const std::string& part, const st
   EXPECT_EQ(done.err.find('\n'), done.err.size() - 1) << done.err;
 }
 
-// The repository's model, which answers questions about facts in its context (models/README.md).
-inline std::string default_model() {
-  return (source_dir() / "models/palimpsest-stories.gguf").string();
-}
-
-// Tests on a small trained model; `on` appends the flags for it and one thread.
-class WithStories : public ::testing::Test {
+// Tests on the default model; `on` appends the flags for it and one thread.
+class WithDefaultModel : public ::testing::Test {
  protected:
-  void SetUp() override {
-    model_ = small_model();
-    folder_ = std::filesystem::path(model_).parent_path();
-    published_ = folder_.filename() == "stories260K";
-    if (published_) layers_ = 5, kv_heads_ = 4, head_dim_ = 8;
-    token_bytes_ = layers_ * kv_heads_ * 2 * head_dim_ * 2;
-  }
   Words on(Words words) const {
     words.insert(words.end(), {"-m", model_, "-t", "1"});
     return words;
@@ -49,12 +37,10 @@ class WithStories : public ::testing::Test {
     words.insert(words.begin(), "run");
     return command(on(words), input);
   }
-  std::filesystem::path folder_;
-  std::string model_;
-  bool published_ = false;  // stories260K; else the repository's model
-  std::size_t layers_ = 6, kv_heads_ = 2, head_dim_ = 64;
+  const std::string model_ = default_model();
+  static constexpr std::size_t layers_ = 6, kv_heads_ = 2, head_dim_ = 64;
   // Bytes of a token in an f16 cache: layers x KV heads x (key and value) x width x 2.
-  std::size_t token_bytes_ = 0;
+  static constexpr std::size_t token_bytes_ = layers_ * kv_heads_ * 2 * head_dim_ * 2;
 };
 
 }  // namespace palimpsest::testing

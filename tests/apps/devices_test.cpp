@@ -15,7 +15,7 @@
 namespace palimpsest::testing {
 namespace {
 
-class Devices : public WithStories {};
+class Devices : public WithDefaultModel {};
 
 TEST_F(Devices, BadDevicesAreOneErrorThatSaysWhatToDo) {
   expect_refused(on({"run", "-n", "1", "--device", "cpu,abacus"}), "there are: cpu");

@@ -15,10 +15,10 @@ namespace {
 using nlohmann::json;
 namespace fs = std::filesystem;
 
-class EvalTest : public WithStories {
+class EvalTest : public WithDefaultModel {
  protected:
   void SetUp() override {
-    WithStories::SetUp();
+    WithDefaultModel::SetUp();
     plot_ = (fs::temp_directory_path() / ("palimpsest-eval-" + std::to_string(::getpid()) + ".svg")).string();
     fs::remove(plot_);
     book_ = own_file("book.txt");

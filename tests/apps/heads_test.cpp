@@ -9,10 +9,10 @@
 namespace palimpsest::testing {
 namespace {
 
-class HeadsTest : public WithStories {
+class HeadsTest : public WithDefaultModel {
  protected:
   void SetUp() override {
-    WithStories::SetUp();
+    WithDefaultModel::SetUp();
     text_ = own_file("heads.txt");
     std::ofstream out(text_);
     for (int i = 0; i < 40; ++i) out << "Once upon a time there was a dog. The dog had a ball. ";

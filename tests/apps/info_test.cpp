@@ -11,50 +11,58 @@
 namespace palimpsest::testing {
 namespace {
 
-using InfoTest = WithStories;
+using InfoTest = WithDefaultModel;
 
 struct KnownModel {
   int parameters, layers, kv_heads, head_dim, context, vocabulary, tensors;
   std::vector<std::string> parts;
 };
 
-TEST_F(InfoTest, SaysWhatTheFileHolds) {
-  std::map<std::string, KnownModel> known = {
-      {default_model(),
-       {5213440,
-        6,
-        2,
-        64,
-        2048,
-        3072,
-        13,
-        {"5,213,440", "6 layers", "4 query heads, 2 KV heads", "3,072 tokens, BPE", "3.0 KiB per token"}}}};
-  if (published_)
-    known[model_] = {
-        260032, 5,   4,  8,
-        512,    512, 47, {"260,032", "5 layers", "8 query heads, 4 KV heads", "512 tokens, SPM", "640 B per token"}};
-  for (const auto& [path, is] : known) {
-    SCOPED_TRACE(path);
-    const Finished done = command({"info", path, "--json", "--budget", "100", "--cache-type", "f32"});
-    ASSERT_EQ(done.code, 0) << done.err;
-    const auto json = nlohmann::json::parse(done.out);
-    EXPECT_EQ(json["architecture"], "llama");
-    EXPECT_EQ(json["parameters"], is.parameters);
-    EXPECT_EQ(json["layers"], is.layers);
-    EXPECT_EQ(json["kv_heads"], is.kv_heads);
-    EXPECT_EQ(json["head_dim"], is.head_dim);
-    EXPECT_EQ(json["trained_context"], is.context);
-    EXPECT_EQ(json["vocabulary"]["tokens"], is.vocabulary);
-    EXPECT_EQ(json["tensors"][0]["count"], is.tensors);
-    const int token = is.layers * is.kv_heads * 2 * is.head_dim * 4;  // key and value, f32
-    EXPECT_EQ(json["cache"]["bytes_per_token"], token);
-    EXPECT_EQ(json["cache"]["bytes_at_budget"], 100 * token);
+void expect_info(const std::string& path, const KnownModel& is) {
+  const Finished done = command({"info", path, "--json", "--budget", "100", "--cache-type", "f32"});
+  ASSERT_EQ(done.code, 0) << done.err;
+  const auto json = nlohmann::json::parse(done.out);
+  EXPECT_EQ(json["architecture"], "llama");
+  EXPECT_EQ(json["parameters"], is.parameters);
+  EXPECT_EQ(json["layers"], is.layers);
+  EXPECT_EQ(json["kv_heads"], is.kv_heads);
+  EXPECT_EQ(json["head_dim"], is.head_dim);
+  EXPECT_EQ(json["trained_context"], is.context);
+  EXPECT_EQ(json["vocabulary"]["tokens"], is.vocabulary);
+  EXPECT_EQ(json["tensors"][0]["count"], is.tensors);
+  const int token = is.layers * is.kv_heads * 2 * is.head_dim * 4;  // key and value, f32
+  EXPECT_EQ(json["cache"]["bytes_per_token"], token);
+  EXPECT_EQ(json["cache"]["bytes_at_budget"], 100 * token);
 
-    const Finished text = command({"info", "-m", path});
-    EXPECT_EQ(text.code, 0);
-    EXPECT_NE(text.out.find("llama"), std::string::npos);
-    for (const std::string& part : is.parts) EXPECT_NE(text.out.find(part), std::string::npos) << part << text.out;
-  }
+  const Finished text = command({"info", "-m", path});
+  EXPECT_EQ(text.code, 0);
+  EXPECT_NE(text.out.find("llama"), std::string::npos);
+  for (const std::string& part : is.parts) EXPECT_NE(text.out.find(part), std::string::npos) << part << text.out;
+}
+
+TEST_F(InfoTest, SaysWhatTheFileHolds) {
+  expect_info(default_model(),
+              {5213440,
+               6,
+               2,
+               64,
+               2048,
+               3072,
+               13,
+               {"5,213,440", "6 layers", "4 query heads, 2 KV heads", "3,072 tokens, BPE", "3.0 KiB per token"}});
+}
+
+TEST_F(InfoTest, SaysWhatStories260KHolds) {
+  const auto path = stories260k();
+  if (!path) GTEST_SKIP() << kNeedsStories260K;
+  expect_info(*path, {260032,
+                      5,
+                      4,
+                      8,
+                      512,
+                      512,
+                      47,
+                      {"260,032", "5 layers", "8 query heads, 4 KV heads", "512 tokens, SPM", "640 B per token"}});
 }
 
 // The computed cache sizes equal those that a run reports.
@@ -92,9 +100,7 @@ TEST_F(InfoTest, CacheTermsAreWhatARunHolds) {
        {product, std::string("Prefill in chunks"), std::string("2 sequences"), std::string("at most 256 tokens")})
     EXPECT_NE(text.out.find(part), std::string::npos) << part << text.out;
   const Finished whole = command({"info", model_, "--cache", "--method", "ems"});  // keeps the prompt until its end
-  const std::string context = published_ ? "512" : "2,048";
-  EXPECT_NE(whole.out.find("chunks of 512: at most " + context + " tokens"), std::string::npos)
-      << whole.out << whole.err;
+  EXPECT_NE(whole.out.find("chunks of 512: at most 2,048 tokens"), std::string::npos) << whole.out << whole.err;
   const Finished full = command({"info", model_, "--cache", "--method", "full", "--tokens", "1000"});
   EXPECT_NE(full.out.find("at most 1,000 tokens"), std::string::npos) << full.out << full.err;
 }

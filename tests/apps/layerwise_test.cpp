@@ -6,7 +6,7 @@
 namespace palimpsest::testing {
 namespace {
 
-using LayerwiseTest = WithStories;
+using LayerwiseTest = WithDefaultModel;
 
 TEST_F(LayerwiseTest, TheSameTextInTheMemoryThatInfoSays) {
   std::string prompt;

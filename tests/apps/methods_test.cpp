@@ -16,7 +16,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-const std::filesystem::path kModel = source_dir() / "models" / "palimpsest-stories.gguf";
+const std::filesystem::path kModel = std::filesystem::path(default_model());
 
 Json listed(const Words& flags) {
   Words words = {"methods", "--json"};

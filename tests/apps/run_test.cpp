@@ -12,28 +12,39 @@
 namespace palimpsest::testing {
 namespace {
 
-using RunTest = WithStories;
+using RunTest = WithDefaultModel;
 
-TEST_F(RunTest, WritesTheGoldenTextFromNothing) {
-  if (!published_) GTEST_SKIP() << "needs shared/models (set PALIMPSEST_SHARED)";
-  const std::string golden = file_content(folder_ / "golden-greedy.txt");
-  ASSERT_EQ(golden.size(), 566u);  // 565 characters and a newline
-  const Finished done = run({"--temp", "0", "-n", "256"});
+// stories260K, and the greedy text that its author published.
+class GoldenTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const auto model = stories260k();
+    if (!model) GTEST_SKIP() << kNeedsStories260K;
+    model_ = *model;
+    golden_ = file_content(std::filesystem::path(model_).parent_path() / "golden-greedy.txt");
+  }
+  Finished run(const Words& more) const {
+    Words words = {"run", "-m", model_, "-t", "1", "--temp", "0", "-n", "256"};
+    words.insert(words.end(), more.begin(), more.end());
+    return command(words);
+  }
+  std::string model_, golden_;
+};
+
+TEST_F(GoldenTest, IsWrittenFromNothing) {
+  ASSERT_EQ(golden_.size(), 566u);  // 565 characters and a newline
+  const Finished done = run({});
   EXPECT_EQ(done.code, 0) << done.err;
-  EXPECT_EQ(done.out, golden);
+  EXPECT_EQ(done.out, golden_);
 }
 
-TEST_F(RunTest, GoldenWhateverTheMechanismPositionsAndType) {
-  if (!published_) GTEST_SKIP() << "needs shared/models (set PALIMPSEST_SHARED)";
-  const std::string golden = file_content(folder_ / "golden-greedy.txt");
+TEST_F(GoldenTest, IsWrittenWhateverTheMechanismPositionsAndType) {
   for (const Words& words : {Words{"--method", "full"}, Words{"--method", "streaming", "--mechanism", "shift"},
                              Words{"--method", "streaming", "--positions", "original"}, Words{"--cache-type", "f32"},
                              Words{"--cache-type", "bf16"}, Words{"--page-size", "16"},
                              Words{"--method", "streaming:rerotate=fused,every=8"}, Words{"--portable"}}) {
-    Words all = {"--temp", "0", "-n", "256"};
-    all.insert(all.end(), words.begin(), words.end());
-    const Finished done = run(all);
-    EXPECT_EQ(done.out, golden) << words.front() << done.err;
+    const Finished done = run(words);
+    EXPECT_EQ(done.out, golden_) << words.front() << done.err;
   }
 }
 

@@ -15,10 +15,10 @@ namespace {
 using nlohmann::json;
 namespace fs = std::filesystem;
 
-class SweepTest : public WithStories {
+class SweepTest : public WithDefaultModel {
  protected:
   void SetUp() override {
-    WithStories::SetUp();
+    WithDefaultModel::SetUp();
     plan_ = own_file("sweep.json");
     results_ = own_file("sweep.jsonl");
     fs::remove(results_);

@@ -237,7 +237,7 @@ TEST(Budgets, WhatCannotShareByScoresIsRefused) {
 
 // models/palimpsest-stories.profile lies beside the default model.
 TEST(Budgets, SharesBesideTheModel) {
-  const auto path = source_dir() / "models" / "palimpsest-stories.gguf";
+  const auto path = std::filesystem::path(default_model());
   const auto decoder = std::make_shared<Decoder>(Model::load(path.string()), 1);
   const std::string file = (source_dir() / "models" / "palimpsest-stories.profile").string();
   const auto budgets = [&](const std::string& split) {

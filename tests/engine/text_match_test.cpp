@@ -13,7 +13,7 @@ namespace {
 using Tokens = std::vector<TokenId>;
 
 const Vocabulary& words() {
-  static const auto vocabulary = Vocabulary::load((source_dir() / "models" / "palimpsest-stories.gguf").string());
+  static const auto vocabulary = Vocabulary::load(default_model());
   return *vocabulary;
 }
 

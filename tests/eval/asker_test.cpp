@@ -12,9 +12,9 @@ namespace palimpsest::testing {
 namespace {
 
 struct Small {
-  std::shared_ptr<Model> model = Model::load(small_model());
+  std::shared_ptr<Model> model = Model::load(default_model());
   std::shared_ptr<Decoder> decoder = std::make_shared<Decoder>(model, 1);
-  std::shared_ptr<Vocabulary> vocabulary = Vocabulary::load(small_model());
+  std::shared_ptr<Vocabulary> vocabulary = Vocabulary::load(default_model());
 };
 
 const Small& small() {

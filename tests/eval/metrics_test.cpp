@@ -81,7 +81,7 @@ TEST(LongBench, TellsWhichLineIsBad) {
 }
 
 TEST(LongBench, CutsTheMiddleOut) {
-  const auto vocabulary = Vocabulary::load(small_model());
+  const auto vocabulary = Vocabulary::load(default_model());
   LongBenchRecord record;
   record.input = "Who was it?";
   for (int i = 0; i < 200; ++i) record.context += "Line " + std::to_string(i) + " of a story. ";
@@ -100,7 +100,7 @@ TEST(LongBench, CutsTheMiddleOut) {
 }
 
 TEST(Ruler, PromptsFitAndHoldTheirAnswers) {
-  const auto vocabulary = Vocabulary::load(small_model());
+  const auto vocabulary = Vocabulary::load(default_model());
   std::string text;
   for (char a = 'a'; a < 'q'; ++a)
     for (char b = 'a'; b < 'q'; ++b) text += std::string("It was ") + a + b + "od here. ";

@@ -12,7 +12,7 @@ namespace palimpsest::testing {
 namespace {
 
 const Vocabulary& vocabulary() {
-  static const auto made = Vocabulary::load(small_model());
+  static const auto made = Vocabulary::load(default_model());
   return *made;
 }
 

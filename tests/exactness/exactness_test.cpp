@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <random>
 #include <set>
 
@@ -36,7 +37,19 @@ constexpr int kLong = 2000, kGrid = 200, kGridOfBytes = 200, kGridLong = 1000, k
 // A trained model in f32: products with quantised weights round the activations, which amplifies the rounding errors of
 // attention.
 std::string model_path() {
-  return in_f32(small_model());
+  return in_f32(default_model());
+}
+// stories260K, a twentieth of the default model.
+std::optional<std::string> stories_path() {
+  const auto path = stories260k();
+  return path ? std::optional(in_f32(*path)) : std::nullopt;
+}
+
+// The grids take hours: the smaller model, if it is there.
+std::string grid_path() {
+  const auto small = stories_path();
+  std::printf("model: %s\n", small ? "stories260K" : "the default model");
+  return small ? *small : model_path();
 }
 
 // The draws of the running test. They are the same at each run, so that a change fails by its own faults only, and
@@ -207,6 +220,13 @@ TEST(Exactness, SomeCombinations) {
   check(laboratory, drawn(kSome, kCpuPaths, kTypes, laboratory.split()));
 }
 
+TEST(Exactness, SomeCombinationsOfStories260K) {
+  const auto path = stories_path();
+  if (!path) GTEST_SKIP() << kNeedsStories260K;
+  Laboratory laboratory(*path, kShort);
+  check(laboratory, drawn(kSome, kCpuPaths, kTypes, laboratory.split()));
+}
+
 // Kinds that are rare among random draws: repeated prompts, budgets by scores and by layer, merged tokens.
 TEST(Exactness, SomeCombinationsOfRareKinds) {
   Laboratory laboratory(model_path(), kShort);
@@ -224,7 +244,7 @@ TEST(Exactness, SomeCombinationsOfRareKinds) {
 
 // Mechanism match: tokens kept, and outputs with the fitted values and biases (truth_match.cpp). No baseline: a fit
 // amplifies rounding.
-TEST(Exactness, SomeCombinationsThatMatch) {
+void check_matches(Laboratory& laboratory) {
   const auto matched = [](Combination c) {
     c.mechanism = "match";
     std::string& options = c.timing.options;
@@ -233,7 +253,6 @@ TEST(Exactness, SomeCombinationsThatMatch) {
       options = options.find("after") == std::string::npos ? "every=16" : "every=20,overlap=4,evict=after";
     return c;
   };
-  Laboratory laboratory(model_path(), kShort);
   for (const Combination& of : drawn(kSome / 3, {Path::kReference, Path::kFast}, kTypes, laboratory.split(),
                                      [&](const Combination& c) { return matched(c).exists(); })) {
     const Combination c = matched(of);
@@ -245,21 +264,33 @@ TEST(Exactness, SomeCombinationsThatMatch) {
   }
 }
 
+TEST(Exactness, SomeCombinationsThatMatch) {
+  Laboratory laboratory(model_path(), kShort);
+  check_matches(laboratory);
+}
+
+TEST(Exactness, SomeCombinationsThatMatchOfStories260K) {
+  const auto path = stories_path();
+  if (!path) GTEST_SKIP() << kNeedsStories260K;
+  Laboratory laboratory(*path, kShort);
+  check_matches(laboratory);
+}
+
 TEST(Exactness, SomeCombinationsOfBytes) {
-  Laboratory laboratory(in_f32((source_dir() / "models/palimpsest-stories.gguf").string()), kShort);
+  Laboratory laboratory(model_path(), kShort);
   check(laboratory,
         drawn(kSome / 3, {Path::kReference, Path::kFast}, {CacheType::kQ8_0, CacheType::kQ4}, laboratory.split()));
 }
 
 // ggml's products and flash attention read q8_0, too.
 TEST(Exactness, SomeCombinationsOfBytesOnDevices) {
-  Laboratory laboratory(in_f32((source_dir() / "models/palimpsest-stories.gguf").string()), kShort);
+  Laboratory laboratory(model_path(), kShort);
   check(laboratory, drawn(test_length(3, 12, 1), {Path::kPortable}, {CacheType::kQ8_0}, laboratory.split()));
 }
 
 // Keys and values of different types.
 TEST(Exactness, SomeCombinationsOfMixedTypes) {
-  Laboratory laboratory(in_f32((source_dir() / "models/palimpsest-stories.gguf").string()), kShort);
+  Laboratory laboratory(model_path(), kShort);
   check(laboratory, drawn(kSome / 3, kCpuPaths, kMixedTypes, laboratory.split()));
 }
 
@@ -387,7 +418,7 @@ TEST(Exactness, AnotherMethodIsFoundOut) {
 TEST(Exactness, TheGridOfLongTexts) {
   const char* what = std::getenv("PALIMPSEST_EXACTNESS");
   if (what == nullptr || std::string(what) != "grid") GTEST_SKIP() << "the long form: make exactness EXACTNESS=grid";
-  Laboratory laboratory(model_path(), kGridLong);
+  Laboratory laboratory(grid_path(), kGridLong);
   const auto all = covering_combinations(kCpuPaths, kTypes, laboratory.split());
   std::vector<Combination> some;
   for (std::size_t i = 0; i < all.size(); i += kLongEvery) some.push_back(all[i]);
@@ -397,7 +428,7 @@ TEST(Exactness, TheGridOfLongTexts) {
 TEST(Exactness, TheGrid) {
   const char* what = std::getenv("PALIMPSEST_EXACTNESS");
   if (what == nullptr) GTEST_SKIP() << "the long form: make exactness";
-  Laboratory laboratory(model_path(), std::string(what) == "grid" ? kGrid : kLong);
+  Laboratory laboratory(grid_path(), std::string(what) == "grid" ? kGrid : kLong);
   check(laboratory, named_by(what, kCpuPaths, kTypes, laboratory.split()));
 }
 
@@ -406,8 +437,7 @@ TEST(Exactness, TheGridOfBytes) {
   const char* text = std::getenv("PALIMPSEST_EXACTNESS");
   if (text == nullptr) GTEST_SKIP() << "the long form: make exactness";
   const std::string what = text;
-  Laboratory laboratory(in_f32((source_dir() / "models/palimpsest-stories.gguf").string()),
-                        what == "grid" ? kGridOfBytes : kLong);
+  Laboratory laboratory(model_path(), what == "grid" ? kGridOfBytes : kLong);
   const bool named = what == "grid" || what == "all";
   check(laboratory, named_by(named ? what : "40", {Path::kReference, Path::kFast}, {CacheType::kQ8_0, CacheType::kQ4},
                              laboratory.split()));
@@ -415,7 +445,7 @@ TEST(Exactness, TheGridOfBytes) {
 
 TEST(Exactness, TheGridOfMixedTypes) {
   if (std::getenv("PALIMPSEST_EXACTNESS") == nullptr) GTEST_SKIP() << "the long form: make exactness";
-  Laboratory laboratory(in_f32((source_dir() / "models/palimpsest-stories.gguf").string()), kGridOfBytes);
+  Laboratory laboratory(model_path(), kGridOfBytes);
   check(laboratory, drawn(40, kCpuPaths, kMixedTypes, laboratory.split()));
 }
 

@@ -111,7 +111,8 @@ void Truth::match(const Cache& cache, int index, Table& table, const std::vector
                       index, next_, kept.size(), all.size(), error(fitted), error(dropped)));
   if (options_.type.value == CacheType::kF32 && error(dropped) > 1e-3 * before.square &&
       error(fitted) > 0.999 * error(dropped))
-    wrong(fmt::format("slot table {} before token {}: nothing was fitted", index, next_));
+    wrong(fmt::format("slot table {} before token {}: nothing was fitted: {} of {} tokens, dropped {} fitted {} of {}",
+                      index, next_, kept.size(), all.size(), error(dropped), error(fitted), before.square));
 }
 
 }  // namespace palimpsest::testing

@@ -93,10 +93,14 @@ void expect_within_own_rounding(const std::string& gguf) {
   expect_equal_in_every_kind(portable, fast, CacheType::kF32, 4 * theirs);
 }
 
-TEST(PortableTest, TrainedModels) {
-  const std::string own = (source_dir() / "models/palimpsest-stories.gguf").string();
-  expect_within_own_rounding(own);
-  if (small_model() != own) expect_within_own_rounding(small_model());
+TEST(PortableTest, DefaultModel) {
+  expect_within_own_rounding(default_model());
+}
+
+TEST(PortableTest, Stories260K) {
+  const auto path = stories260k();
+  if (!path) GTEST_SKIP() << kNeedsStories260K;
+  expect_within_own_rounding(*path);
 }
 
 // RoPE by pairs and by halves, on a part of a head, with two tables and windows; none with ALiBi. ggml's GELU is an f16

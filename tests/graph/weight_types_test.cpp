@@ -127,12 +127,18 @@ TEST_P(WeightTypes, LogitsAreAsNearToExactActivationsAsGgmls) {
 #ifdef PALIMPSEST_SANITIZED
   GTEST_SKIP() << "figures only: test_matmul runs the same products";
 #endif
-  const auto path = (source_dir() / "models/palimpsest-stories.gguf").string();
+  const auto path = default_model();
   expect_as_near_as_ggmls(path, GetParam(), tokens_of(path, source_dir() / "tests/model/golden/stories-full.txt"));
-  if (const auto shared = shared_dir()) {
-    const auto small = (*shared / "models/stories260K/stories260K.gguf").string();
-    expect_as_near_as_ggmls(small, GetParam(), tokens_of(small, *shared / "models/stories260K/golden-greedy.txt"));
-  }
+}
+
+TEST_P(WeightTypes, LogitsOfStories260KAreAsNearToExactActivationsAsGgmls) {
+#ifdef PALIMPSEST_SANITIZED
+  GTEST_SKIP() << "figures only: test_matmul runs the same products";
+#endif
+  const auto path = stories260k();
+  if (!path) GTEST_SKIP() << kNeedsStories260K;
+  const auto text = std::filesystem::path(*path).parent_path() / "golden-greedy.txt";
+  expect_as_near_as_ggmls(*path, GetParam(), tokens_of(*path, text));
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, WeightTypes,

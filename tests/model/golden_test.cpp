@@ -74,7 +74,7 @@ std::filesystem::path path_of(const std::string& file) {
 }
 
 struct Teacher {
-  std::string path = (source_dir() / "models/palimpsest-stories.gguf").string();
+  std::string path = default_model();
   std::shared_ptr<const Vocabulary> vocabulary = Vocabulary::load(path);
   std::shared_ptr<const Model> model = Model::load(in_f32(path));
 

@@ -108,7 +108,7 @@ TEST(Learned, FilesThatAreNotItsOwnAreRefused) {
 }
 
 TEST(Learned, ABudgetedStreamOfTheDefaultModel) {
-  const auto path = source_dir() / "models" / "palimpsest-stories.gguf";
+  const auto path = std::filesystem::path(default_model());
   const auto decoder = std::make_shared<Decoder>(Model::load(path.string()), 1);
   SessionOptions options;
   options.method = parse_method("learned:budget=64");

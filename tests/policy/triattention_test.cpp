@@ -209,7 +209,7 @@ TEST(TriAttention, FilesAreWrittenAndReadBack) {
 }
 
 TEST(TriAttention, ABudgetedStreamOfTheDefaultModel) {
-  const auto path = source_dir() / "models" / "palimpsest-stories.gguf";
+  const auto path = std::filesystem::path(default_model());
   const auto decoder = std::make_shared<Decoder>(Model::load(path.string()), 1);
   SessionOptions options;
   options.method = parse_method("triattention:budget=64,every=16");

@@ -22,17 +22,13 @@ std::shared_ptr<Service> make_service(const ServerSetup& setup) {
 
 }  // namespace
 
-std::string own_model() {
-  return (source_dir() / "models" / "palimpsest-stories.gguf").string();
-}
-
 std::shared_ptr<const Model> served_model() {
-  static const std::shared_ptr<const Model> model = Model::load(own_model());
+  static const std::shared_ptr<const Model> model = Model::load(default_model());
   return model;
 }
 
 std::shared_ptr<const Vocabulary> served_vocabulary() {
-  static const std::shared_ptr<const Vocabulary> vocabulary = Vocabulary::load(own_model());
+  static const std::shared_ptr<const Vocabulary> vocabulary = Vocabulary::load(default_model());
   return vocabulary;
 }
 

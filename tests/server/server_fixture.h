@@ -62,7 +62,6 @@ class Running {
 
 std::shared_ptr<const Model> served_model();
 std::shared_ptr<const Vocabulary> served_vocabulary();
-std::string own_model();  // its path
 
 // The objects of a stream of events, without the closing [DONE]; fails the test if that is missing.
 std::vector<Json> events(const std::string& body);

@@ -17,12 +17,15 @@ std::optional<fs::path> shared_dir() {
   return fs::is_directory(dir, ignored) ? std::optional(dir) : std::nullopt;
 }
 
-std::string small_model() {
-  if (const auto shared = shared_dir()) {
-    const fs::path stories = *shared / "models/stories260K/stories260K.gguf";
-    if (fs::exists(stories)) return stories.string();
-  }
+std::string default_model() {
   return (source_dir() / "models/palimpsest-stories.gguf").string();
+}
+
+std::optional<std::string> stories260k() {
+  const auto shared = shared_dir();
+  if (!shared) return std::nullopt;
+  const fs::path path = *shared / "models/stories260K/stories260K.gguf";
+  return fs::exists(path) ? std::optional(path.string()) : std::nullopt;
 }
 
 }  // namespace palimpsest::testing

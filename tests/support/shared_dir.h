@@ -12,8 +12,13 @@ namespace palimpsest::testing {
 //   if (!dir) GTEST_SKIP() << "needs shared/models (set PALIMPSEST_SHARED)";
 std::optional<std::filesystem::path> shared_dir();
 
-// A small trained model: stories260K if the shared data is there, else the one in the repository.
-std::string small_model();
+// The repository's model, which answers questions about facts in its context (models/README.md). Every clone has it.
+std::string default_model();
+
+// A trained model of shared/models with a vocabulary of another kind; std::nullopt without the shared data. The test
+// then skips: kNeedsStories260K.
+std::optional<std::string> stories260k();
+inline constexpr const char* kNeedsStories260K = "needs shared/models/stories260K (set PALIMPSEST_SHARED)";
 
 // The root of the source tree.
 std::filesystem::path source_dir();

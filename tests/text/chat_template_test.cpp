@@ -20,8 +20,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 std::shared_ptr<const Vocabulary> own_vocabulary() {
-  static const std::shared_ptr<const Vocabulary> vocabulary =
-      Vocabulary::load((source_dir() / "models" / "palimpsest-stories.gguf").string());
+  static const std::shared_ptr<const Vocabulary> vocabulary = Vocabulary::load(default_model());
   return vocabulary;
 }
 

@@ -13,7 +13,7 @@ namespace {
 
 class ConstraintTest : public ::testing::Test {
  protected:
-  void SetUp() override { words_ = Vocabulary::load((source_dir() / "models" / "palimpsest-stories.gguf").string()); }
+  void SetUp() override { words_ = Vocabulary::load(default_model()); }
   // Whether each token of the text is allowed, one after the other.
   bool reads(GrammarConstraint& constraint, const std::string& text) const {
     for (const TokenId token : words_->tokenize(text, false, false)) {

@@ -10,7 +10,7 @@ namespace {
 
 class ConversationTest : public ::testing::Test {
  protected:
-  void SetUp() override { vocabulary_ = Vocabulary::load(small_model()); }
+  void SetUp() override { vocabulary_ = Vocabulary::load(default_model()); }
   std::shared_ptr<const ChatTemplate> chat_template(const std::string& name) const {
     return ChatTemplate::load(vocabulary_, name);
   }

@@ -94,76 +94,78 @@ class Oracle {
   llama_sampler* sampler_;
 };
 
-std::vector<std::string> vocabularies() {
-  std::vector<std::string> out = {small_model()};
-#ifndef PALIMPSEST_SANITIZED
-  if (const auto dir = shared_dir())
-    for (const char* name : {"ggml-vocab-llama-spm.gguf", "ggml-vocab-deepseek-coder.gguf"})
-      if (const auto path = *dir / "vocab" / name; std::filesystem::exists(path)) out.push_back(path.string());
-#endif
-  return out;
-}
-
-TEST(Grammar, AllowsWhatLibllamaAllows) {
-  for (const std::string& path : vocabularies()) {
-    const auto words = Vocabulary::load(path);
-    std::vector<std::uint8_t> allowed(static_cast<std::size_t>(words->size()));
-    for (const auto& [name, text] : kGrammars) {
-      SCOPED_TRACE(std::string(name) + " with " + path);
-      Oracle oracle(path, text);
-      ASSERT_TRUE(oracle.is_there());
-      GrammarMatcher matcher(std::make_shared<const GrammarRules>(compile_grammar(text, nullptr)),
-                             words->token_texts());
-      std::mt19937 random(5);
-      std::string text_so_far;
-      const int steps = words->size() < 10000 ? 60 : 12;  // libllama is slow
-      for (int step = 0; step < steps; ++step) {
-        const std::vector<bool> expected = oracle.allowed(words->size());
-        matcher.allowed(allowed);
-        std::vector<TokenId> fine;
-        bool end = false;
-        for (TokenId token = 0; token < words->size(); ++token) {
-          const auto i = static_cast<std::size_t>(token);
-          if (words->is_end(token)) {
-            end = true;
-            EXPECT_EQ(matcher.allows_end(), expected[i]) << "at an end, step " << step;
-          } else if (words->piece(token).empty()) {  // a control token: libllama treats its name as text
-            EXPECT_EQ(allowed[i], 0);
-          } else if (words->piece(token).find('\0') != std::string::npos) {  // libllama ends texts at NUL
-            continue;
-          } else {
-            // libllama refuses a partial character if any of its completions is refused, and accepts invalid UTF-8.
-            Utf8Stream characters;
-            const bool ill_formed =
-                characters.put(text_so_far + words->piece(token)).find(kReplacement) != std::string::npos;
-            const bool inside = !characters.finish().empty();
-            const bool same = (allowed[i] != 0) == expected[i] || (allowed[i] != 0 ? inside : ill_formed);
-            ASSERT_TRUE(same) << "token '" << words->piece(token) << "' in step " << step << " after '" << text_so_far
-                              << "', " << int{allowed[i]} << " instead of " << expected[i];
-            if (step % 10 == 0 && matcher.allows(token) != (allowed[i] != 0)) FAIL() << "allows()";
-            if (expected[i] && allowed[i] != 0) fine.push_back(token);
-          }
+void expect_what_libllama_allows(const std::string& path) {
+  const auto words = Vocabulary::load(path);
+  std::vector<std::uint8_t> allowed(static_cast<std::size_t>(words->size()));
+  for (const auto& [name, text] : kGrammars) {
+    SCOPED_TRACE(std::string(name) + " with " + path);
+    Oracle oracle(path, text);
+    ASSERT_TRUE(oracle.is_there());
+    GrammarMatcher matcher(std::make_shared<const GrammarRules>(compile_grammar(text, nullptr)), words->token_texts());
+    std::mt19937 random(5);
+    std::string text_so_far;
+    const int steps = words->size() < 10000 ? 60 : 12;  // libllama is slow
+    for (int step = 0; step < steps; ++step) {
+      const std::vector<bool> expected = oracle.allowed(words->size());
+      matcher.allowed(allowed);
+      std::vector<TokenId> fine;
+      bool end = false;
+      for (TokenId token = 0; token < words->size(); ++token) {
+        const auto i = static_cast<std::size_t>(token);
+        if (words->is_end(token)) {
+          end = true;
+          EXPECT_EQ(matcher.allows_end(), expected[i]) << "at an end, step " << step;
+        } else if (words->piece(token).empty()) {  // a control token: libllama treats its name as text
+          EXPECT_EQ(allowed[i], 0);
+        } else if (words->piece(token).find('\0') != std::string::npos) {  // libllama ends texts at NUL
+          continue;
+        } else {
+          // libllama refuses a partial character if any of its completions is refused, and accepts invalid UTF-8.
+          Utf8Stream characters;
+          const bool ill_formed =
+              characters.put(text_so_far + words->piece(token)).find(kReplacement) != std::string::npos;
+          const bool inside = !characters.finish().empty();
+          const bool same = (allowed[i] != 0) == expected[i] || (allowed[i] != 0 ? inside : ill_formed);
+          ASSERT_TRUE(same) << "token '" << words->piece(token) << "' in step " << step << " after '" << text_so_far
+                            << "', " << int{allowed[i]} << " instead of " << expected[i];
+          if (step % 10 == 0 && matcher.allows(token) != (allowed[i] != 0)) FAIL() << "allows()";
+          if (expected[i] && allowed[i] != 0) fine.push_back(token);
         }
-        EXPECT_TRUE(end);
-        if (fine.empty()) break;
-        const TokenId token = fine[random() % fine.size()];
-        matcher.accept(token);
-        oracle.accept(token);
-        text_so_far += words->piece(token);
-        if (step % 7 == 3) {  // save and restore
-          GrammarMatcher copy(std::make_shared<const GrammarRules>(compile_grammar(text, nullptr)),
-                              words->token_texts());
-          copy.restore(matcher.save());
-          EXPECT_EQ(copy.save(), matcher.save());
-          matcher.restore(copy.save());
-        }
+      }
+      EXPECT_TRUE(end);
+      if (fine.empty()) break;
+      const TokenId token = fine[random() % fine.size()];
+      matcher.accept(token);
+      oracle.accept(token);
+      text_so_far += words->piece(token);
+      if (step % 7 == 3) {  // save and restore
+        GrammarMatcher copy(std::make_shared<const GrammarRules>(compile_grammar(text, nullptr)), words->token_texts());
+        copy.restore(matcher.save());
+        EXPECT_EQ(copy.save(), matcher.save());
+        matcher.restore(copy.save());
       }
     }
   }
 }
 
+TEST(Grammar, AllowsWhatLibllamaAllows) {
+  expect_what_libllama_allows(default_model());
+}
+
+TEST(Grammar, AllowsWhatLibllamaAllowsWithOtherVocabularies) {
+#ifdef PALIMPSEST_SANITIZED
+  GTEST_SKIP() << "libllama's matcher takes minutes";
+#endif
+  const auto dir = shared_dir();
+  const auto stories = stories260k();
+  if (!dir || !stories) GTEST_SKIP() << "needs shared/models/stories260K and shared/vocab (set PALIMPSEST_SHARED)";
+  expect_what_libllama_allows(*stories);
+  for (const char* name : {"ggml-vocab-llama-spm.gguf", "ggml-vocab-deepseek-coder.gguf"})
+    expect_what_libllama_allows((*dir / "vocab" / name).string());
+}
+
 bool matches(const char* grammar, const std::string& text) {
-  const auto words = Vocabulary::load(small_model());
+  const auto words = Vocabulary::load(default_model());
   GrammarMatcher matcher(std::make_shared<const GrammarRules>(compile_grammar(grammar, words.get())),
                          words->token_texts());
   for (const TokenId token : spell(*words, text)) {
@@ -183,7 +185,7 @@ TEST(Grammar, RepeatsPartsThatMayBeEmpty) {
 }
 
 TEST(Grammar, TakesTokensByNumberAndName) {
-  const auto words = Vocabulary::load(small_model());
+  const auto words = Vocabulary::load(default_model());
   const TokenId token = spell(*words, "a").front();
   const std::string number = std::to_string(token);
   EXPECT_TRUE(matches(("root ::= <[" + number + "]>").c_str(), words->piece(token)));
@@ -218,7 +220,7 @@ TEST(Grammar, SaysWhatIsWrongAndWhere) {
     const std::string what = error_of([&] { compile_grammar(text, nullptr); });
     EXPECT_NE(what.find(part), std::string::npos) << text << "\n" << what;
   }
-  const auto words = Vocabulary::load(small_model());
+  const auto words = Vocabulary::load(default_model());
   EXPECT_NE(error_of([&] { compile_grammar("root ::= <[99999999]>", words.get()); }).find("has no token 99999999"),
             std::string::npos);
 }
@@ -226,7 +228,9 @@ TEST(Grammar, SaysWhatIsWrongAndWhere) {
 // Prints times; the limits are tested with hostile grammars.
 TEST(Grammar, IsQuick) {
   using Clock = std::chrono::steady_clock;
-  for (const std::string& path : vocabularies()) {
+  std::vector<std::string> paths = {default_model()};
+  if (const auto dir = shared_dir(); dir) paths.push_back((*dir / "vocab/ggml-vocab-llama-spm.gguf").string());
+  for (const std::string& path : paths) {
     const auto words = Vocabulary::load(path);
     words->token_texts();
     std::vector<std::uint8_t> allowed(static_cast<std::size_t>(words->size()));

@@ -169,7 +169,7 @@ void hurt(const std::string& model, std::initializer_list<const char*> wishes) {
 }
 
 TEST(HostileGrammar, CostsLittleAndHurtsNobody) {
-  hurt(small_model(), {"aaaa bbbb", "once upon a time 0 ((("});
+  hurt(default_model(), {"aaaa bbbb", "once upon a time 0 ((("});
 }
 
 // Tokens of many equal characters are the worst case of ambiguous grammars.

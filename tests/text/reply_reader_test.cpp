@@ -13,7 +13,7 @@ class ReplyReaderTest : public ::testing::Test {
  protected:
   // The format of replies of a template without tools: calls are JSON between <tool_call> and </tool_call>.
   std::shared_ptr<const ReplyFormat> format(const std::string& source = "chatml", bool with_tools = true) const {
-    const auto vocabulary = Vocabulary::load((source_dir() / "models" / "palimpsest-stories.gguf").string());
+    const auto vocabulary = Vocabulary::load(default_model());
     ChatInput input{.messages = {{"user", "x"}}};
     if (with_tools) input.tools = {{"f", "", R"({"type":"object","properties":{"a":{"type":"string"}}})"}};
     return ChatTemplate::load(vocabulary, source)->apply(input).format;

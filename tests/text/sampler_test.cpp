@@ -125,7 +125,7 @@ TEST(Sampler, SaysSoWhenLogitsAreNoNumbers) {
 }
 
 TEST(Sampler, TheGrammarHasAVeto) {
-  const auto vocabulary = Vocabulary::load(small_model());
+  const auto vocabulary = Vocabulary::load(default_model());
   for (const float temperature : {0.0F, 1.0F}) {
     SamplerOptions options;
     options.seed = 9;
@@ -145,7 +145,7 @@ TEST(Sampler, TheGrammarHasAVeto) {
 }
 
 TEST(Sampler, RefusesABadGrammar) {
-  const auto vocabulary = Vocabulary::load(small_model());
+  const auto vocabulary = Vocabulary::load(default_model());
   const auto says = [&](const char* grammar) {
     SamplerOptions options;
     options.grammar = grammar;
@@ -160,7 +160,7 @@ TEST(Sampler, RefusesABadGrammar) {
 
 // A sampler's memory and its part of snapshots must not grow over a million tokens.
 TEST(Sampler, MemoryIsFlat) {
-  const auto vocabulary = Vocabulary::load(small_model());
+  const auto vocabulary = Vocabulary::load(default_model());
   SamplerOptions options;
   options.seed = 3;
   options.top_k = 5;
@@ -189,7 +189,7 @@ item ::= [a-z ]+ | "(" item ")" | [^a-z()])g";
 }
 
 TEST(Sampler, AResumedOneGoesOnAsItWould) {
-  const auto vocabulary = Vocabulary::load(small_model());
+  const auto vocabulary = Vocabulary::load(default_model());
   SamplerOptions options;
   options.seed = 11;
   options.penalty_last_n = 20;
@@ -211,7 +211,7 @@ list ::= "(" (list | [a-z ]+ | [^\x00-\x7f]+)* ")")g";
 
 // The oldest snapshots hold the tokens instead of the grammar's state.
 TEST(Sampler, ResumesFromTokens) {
-  const auto vocabulary = Vocabulary::load(small_model());
+  const auto vocabulary = Vocabulary::load(default_model());
   SamplerOptions options;
   options.temperature = 0;
   options.grammar = R"(root ::= "aa" "b" "c")";

@@ -13,7 +13,7 @@ const std::vector<Tool> kTools = {{"find_ship", "Finds a ship", R"({"type":"obje
 
 class SystemPromptTest : public ::testing::Test {
  protected:
-  void SetUp() override { vocabulary_ = Vocabulary::load(small_model()); }
+  void SetUp() override { vocabulary_ = Vocabulary::load(default_model()); }
   // The text of the chat's first tokens.
   std::string head(const std::string& name, const ChatInput& chat) const {
     const auto loaded = ChatTemplate::load(vocabulary_, name);

@@ -14,23 +14,27 @@ void AttentionFit::begin(Rows values, int kept) {
   assert(kept > 0 && kept <= values.count);
   values_ = values;
   kept_ = kept;
-  for (auto* each : {&shares_, &outputs_}) each->clear();
-  total_.clear();
-  missing_.clear();
+  for (auto* each : {&exponentials_, &outputs_}) each->clear();
+  for (auto* each : {&scale_, &total_, &missing_}) each->clear();
 }
 
 void AttentionFit::add(std::span<float> scores, float sink) {
   assert(std::ssize(scores) == values_.count);
   const float max = std::max(std::ranges::max(scores), sink);
   if (!std::isfinite(max)) return;
+  // Relative to the kept tokens' maximum: their shares of all tokens may be below every float.
+  const auto kept = scores.first(at(kept_));
+  const float kept_max = std::max(std::ranges::max(kept), sink);
+  const float from = std::isfinite(kept_max) ? kept_max : max;
+  for (const float score : kept) exponentials_.push_back(std::exp(score - from));
+  missing_.push_back(std::exp(double{sink} - from));
   double sum = 0;
   for (float& score : scores) sum += score = std::exp(score - max);
   const double of_sink = std::exp(double{sink} - max), denominator = sum + of_sink;
   const auto inverse = static_cast<float>(1 / denominator);
   for (float& score : scores) score *= inverse;
-  shares_.insert(shares_.end(), scores.begin(), scores.begin() + kept_);
+  scale_.push_back(std::exp(double{from} - max) / denominator);
   total_.push_back(sum / denominator);
-  missing_.push_back(of_sink / denominator);
   outputs_.resize(outputs_.size() + at(values_.width), 0);
   add_scaled_rows(values_, scores, std::span(outputs_).last(at(values_.width)));
 }
@@ -59,9 +63,10 @@ void AttentionFit::fit_factors(double ridge) {
   constexpr int kSweeps = 200;
   constexpr double kConverged = 1e-4;  // of a factor, in one sweep
   const std::size_t n = at(queries());
-  column_.resize(shares_.size());
+  column_.resize(exponentials_.size());
   for (std::size_t i = 0; i < n; ++i)
-    for (std::size_t j = 0; j < at(kept_); ++j) column_[j * n + i] = shares_[i * at(kept_) + j];
+    for (std::size_t j = 0; j < at(kept_); ++j)
+      column_[j * n + i] = static_cast<float>(exponentials_[i * at(kept_) + j] * scale_[i]);
   const auto column = [&](int j) { return std::span<const float>(column_).subspan(at(j) * n, n); };
   double mean = 0;
   left_ = total_;
@@ -89,12 +94,12 @@ void AttentionFit::fit_factors(double ridge) {
 
 // A: the softmax weights of the kept tokens with these factors.
 void AttentionFit::reweigh() {
-  weights_.resize(shares_.size());
+  weights_.resize(exponentials_.size());
   for (int i = 0; i < queries(); ++i) {
-    const float* const share = shares_.data() + at(i) * at(kept_);
+    const float* const exponential = exponentials_.data() + at(i) * at(kept_);
     float* const weight = weights_.data() + at(i) * at(kept_);
     double sum = missing_[at(i)];
-    for (int j = 0; j < kept_; ++j) sum += weight[j] = share[j] * factor_[at(j)];
+    for (int j = 0; j < kept_; ++j) sum += weight[j] = exponential[j] * factor_[at(j)];
     const float inverse = sum > 0 ? static_cast<float>(1 / sum) : 0;  // 0: it sees no kept token
     for (int j = 0; j < kept_; ++j) weight[j] *= inverse;
   }

@@ -56,9 +56,10 @@ class AttentionFit {
 
   Rows values_;
   int kept_ = 0;
-  std::vector<float> shares_;                  // [queries][kept] P
+  std::vector<float> exponentials_;            // [queries][kept] of scores, relative to the kept tokens' maximum
+  std::vector<double> scale_;                  // [queries] P = exponentials * scale; may be 0
   std::vector<float> outputs_;                 // [queries][value width] over all tokens
-  std::vector<double> total_, missing_;        // [queries] sum of P over all tokens; the rest of 1, of a learned sink
+  std::vector<double> total_, missing_;        // [queries] sum of P over all tokens; exponential of a learned sink
   std::vector<float> factor_, column_;         // [kept] w; [kept][queries] P by token
   std::vector<float> weights_, rest_;          // [queries][kept] A; [queries][value width] outputs - A V
   std::vector<double> matrix_, right_, left_;  // of the equations; [queries] what a factor has yet to explain
