@@ -223,6 +223,10 @@ void add_chat(CLI::App& app, Action& action) {
       ->type_name("NAME|FILE")
       ->default_str("the model's own")
       ->group(group);
+  command
+      ->add_flag("--special-tokens-in-messages", flags->special_in_messages,
+                 "control tokens in messages (<|im_end|>) have an effect; default: they are plain text")
+      ->group(group);
   command->add_option("-n,--n-predict,--tokens", flags->generate.max_tokens, "max tokens per answer; -1: no limit")
       ->type_name("N")
       ->group(group)

@@ -17,7 +17,7 @@ Dialogue::Dialogue(const ChatFlags& flags)
       sampling_(sampler_options(flags.sampling)),
       loaded_(load_text_model(flags.model)),
       decoder_(std::make_shared<Decoder>(loaded_.model, threads_of(flags.threads, loaded_.model->hyper()))),
-      template_(ChatTemplate::load(loaded_.vocabulary, flags.chat_template)),
+      template_(ChatTemplate::load(loaded_.vocabulary, flags.chat_template, flags.special_in_messages)),
       conversation_(template_, flags.system),
       speculation_(speculation_of(flags.drafts, *loaded_.vocabulary, *decoder_)) {
   sampling_.seed = Sampler(sampling_, loaded_.vocabulary.get(), loaded_.vocabulary->size()).seed();
@@ -29,7 +29,8 @@ Dialogue::Dialogue(const ChatFlags& flags)
 std::vector<PositionRange> Dialogue::system_prompt() const {
   if (flags_.system.empty()) return {};
   const ChatInput chat{.messages = {{"system", flags_.system}, {"user", "x"}}};
-  const auto prompt = loaded_.vocabulary->tokenize(template_->apply(chat).text, true, true);
+  const ChatPrompt text = template_->apply(chat);
+  const auto prompt = loaded_.vocabulary->tokenize_with_breaks(text.text, true, text.breaks);
   const std::size_t tokens = system_prompt_tokens(*template_, *loaded_.vocabulary, chat, prompt);
   return {{0, static_cast<Position>(tokens)}};
 }
@@ -62,9 +63,9 @@ void Dialogue::begin(const CacheFlags& cache) {
   before_.clear();
 }
 
-void Dialogue::read_later(const std::string& text, bool restart) {
-  if (restart) unread_.clear();
-  const auto tokens = loaded_.vocabulary->tokenize(text, restart, true);
+void Dialogue::read_later(const Conversation::Turn& turn) {
+  if (turn.restart) unread_.clear();
+  const auto tokens = loaded_.vocabulary->tokenize_with_breaks(turn.text, turn.restart, turn.breaks);
   unread_.insert(unread_.end(), tokens.begin(), tokens.end());
 }
 
@@ -73,7 +74,7 @@ const Generation& Dialogue::answer(const std::string& words, const Emit& emit, c
   if (before_.size() > kMaxUndo) before_.pop_front();
   const Conversation::Turn turn = conversation_.user(words);
   if (turn.restart) session_->clear();
-  read_later(turn.text, turn.restart);
+  read_later(turn);
 
   SamplerOptions options = sampling_;  // a new sampler for each answer, so that a grammar restarts
   options.seed += turns_++;
@@ -151,9 +152,9 @@ void Dialogue::repeat(const std::string& system, const std::deque<Said>& said) {
   Conversation conversation(template_, system);
   unread_.clear();
   for (const Said& each : said) {
-    const Conversation::Turn turn = conversation.user(each.words);
-    read_later(turn.text, turn.restart);
-    read_later(each.reply, false);
+    read_later(conversation.user(each.words));
+    const auto reply = loaded_.vocabulary->tokenize(each.reply, false, flags_.special_in_messages);
+    unread_.insert(unread_.end(), reply.begin(), reply.end());
     conversation.assistant(each.reply);
   }
   conversation_ = std::move(conversation);

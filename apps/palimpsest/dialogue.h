@@ -24,6 +24,7 @@ struct ChatFlags {
   DraftFlags drafts;
   ThreadFlags threads;
   std::string system, chat_template;
+  bool special_in_messages = false;
   GenerateOptions generate{.max_tokens = 1024, .stop = {}, .ignore_end = false};
 };
 
@@ -67,7 +68,7 @@ class Dialogue {
   void begin(const CacheFlags& cache);
   bool rewind(Position position);
   void remember(const std::string& words, std::string reply);
-  void read_later(const std::string& text, bool restart);
+  void read_later(const Conversation::Turn& turn);
   void repeat(const std::string& system, const std::deque<Said>& said);
 
   ChatFlags flags_;

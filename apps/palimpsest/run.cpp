@@ -65,8 +65,9 @@ std::string prompt_text(const RunFlags& flags) {
   return isatty(STDIN_FILENO) == 1 ? std::string() : read_text("-", "");
 }
 
-std::vector<TokenId> prompt_tokens(const Vocabulary& vocabulary, const std::string& text) {
-  auto tokens = vocabulary.tokenize(text, true, true);
+std::vector<TokenId> prompt_tokens(const Vocabulary& vocabulary, const std::string& text,
+                                   std::span<const std::size_t> breaks) {
+  auto tokens = vocabulary.tokenize_with_breaks(text, true, breaks);
   if (tokens.empty() && vocabulary.bos() >= 0) tokens.push_back(vocabulary.bos());
   if (tokens.empty()) fail("this model has no BOS token: give a prompt with -p");
   return tokens;
@@ -156,12 +157,16 @@ int run(const RunFlags& flags) {
   std::string text = prompt_text(flags);
 
   const TextModel loaded = load_text_model(flags.model);
+  std::vector<std::size_t> breaks;
   if (!flags.chat_template.empty()) {
     if (!flags.restore.empty()) fail("--chat-template with --restore: a snapshot continues as it began; use only one");
-    text = ChatTemplate::load(loaded.vocabulary, flags.chat_template)->text({{"user", text}});
+    ChatPrompt message =
+        ChatTemplate::load(loaded.vocabulary, flags.chat_template)->apply(std::vector<ChatMessage>{{"user", text}});
+    text = std::move(message.text);
+    breaks = std::move(message.breaks);
   }
-  auto prompt =
-      flags.restore.empty() ? prompt_tokens(*loaded.vocabulary, text) : loaded.vocabulary->tokenize(text, false, true);
+  auto prompt = flags.restore.empty() ? prompt_tokens(*loaded.vocabulary, text, breaks)
+                                      : loaded.vocabulary->tokenize(text, false, true);
   const long long max = flags.generate.max_tokens < 0
                             ? static_cast<long long>(prompt.size())
                             : static_cast<long long>(prompt.size()) + flags.generate.max_tokens;

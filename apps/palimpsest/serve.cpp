@@ -62,6 +62,7 @@ struct ServeFlags {
   int max_queue = SchedulerOptions{}.max_queue;
   std::string alias, chat_template, api_key_file, pooling;
   std::string session_path;
+  bool shared_sessions = false, special_in_messages = false;
   double body_mib = 8, session_mib = 1024, timeout = 600, shutdown_timeout = 10, ping = 15, response_mib = 64;
   long long default_max_tokens = 1024;
 };
@@ -114,13 +115,17 @@ int serve(ServeFlags flags) {
   ServedModel served{
       .vocabulary = loaded.vocabulary,
       .name = flags.alias.empty() ? std::filesystem::path(loaded.model->path()).stem().string() : flags.alias,
-      .chat_template = templates ? ChatTemplate::load(loaded.vocabulary, flags.chat_template) : nullptr,
+      .chat_template =
+          templates ? ChatTemplate::load(loaded.vocabulary, flags.chat_template, flags.special_in_messages) : nullptr,
       .method = session.method,
       .pooling = pooling_of(flags.pooling, hyper),
       .default_max_tokens = flags.default_max_tokens};
   const auto decoder = std::make_shared<Decoder>(loaded.model, threads_of(flags.threads, hyper));
   const std::size_t session_space = mib_to_bytes(flags.session_mib, "--session-space");
-  auto sessions = flags.session_path.empty() ? nullptr : std::make_unique<Sessions>(flags.session_path, session_space);
+  auto sessions = flags.session_path.empty()
+                      ? nullptr
+                      : std::make_unique<SessionFolders>(flags.session_path, session_space, flags.server.api_keys,
+                                                         flags.shared_sessions);
   Server server(std::make_shared<Service>(decoder, std::move(served), scheduler, std::move(sessions),
                                           static_cast<std::size_t>(flags.response_mib * (1 << 20))),
                 flags.server);
@@ -156,13 +161,19 @@ void add_serve(CLI::App& app, Action& action) {
          "socket");
   option(group, "--port", flags->server.port, "N", "port; 0: any free port");
   option(group, "--api-key", flags->server.api_keys, "KEY",
-         "API key that clients must send; may be repeated: clients of different keys share no cache")
+         "API key that clients must send; may be repeated: clients of different keys share no cache, sessions and "
+         "responses")
       ->allow_extra_args(false)
       ->default_str("$PALIMPSEST_API_KEY, else none");
   option(group, "--api-key-file", flags->api_key_file, "FILE", "more API keys, one a line")->default_str("none");
   option(group, "--alias", flags->alias, "NAME", "model name in the API")->default_str("the file name");
   option(group, "--chat-template", flags->chat_template, "NAME|FILE", kChatTemplateHelp)
       ->default_str("the model's own");
+  command
+      ->add_flag(
+          "--special-tokens-in-messages", flags->special_in_messages,
+          "control tokens in the texts of messages and tools (<|im_end|>) have an effect; default: they are plain text")
+      ->group(group);
   option(group, "--default-max-tokens,--chat-tokens", flags->default_max_tokens, "N",
          "default max_tokens of a chat request");
   option(group, "--pooling", flags->pooling, "none|mean|last",
@@ -182,7 +193,12 @@ void add_serve(CLI::App& app, Action& action) {
   option(group, "--timeout", flags->timeout, "SECONDS", "time limit of a request, including the queue; 0: none");
   option(group, "--session-path", flags->session_path, "DIR", "folder of saved sessions")
       ->default_str("sessions are disabled");
-  option(group, "--session-space", flags->session_mib, "MIB", "max total size of saved sessions");
+  option(group, "--session-space", flags->session_mib, "MIB",
+         "max total size of saved sessions; with several API keys, of those of each key");
+  command
+      ->add_flag("--shared-sessions", flags->shared_sessions,
+                 "clients of all API keys share the saved sessions; default: each key has its own")
+      ->group(group);
   option(group, "--response-memory", flags->response_mib, "MIB",
          "memory for the messages of responses, for previous_response_id; 0: none are stored");
   option(group, "--shutdown-timeout,--grace", flags->shutdown_timeout, "SECONDS",

@@ -246,6 +246,7 @@ class Model:
         messages: str | Sequence[Mapping[str, str]],
         *,
         template: str = "",
+        special_in_messages: bool = False,
         stop: str | Sequence[str] = (),
         **arguments: Any,
     ) -> Generation:
@@ -253,6 +254,8 @@ class Model:
 
         Args:
             template: a name, a file or the text of a chat template; "": the model's own.
+            special_in_messages: control tokens in the texts of messages (``<|im_end|>``) have an effect; else they are
+                plain text.
             stop, arguments: as `generate`.
 
         Raises:
@@ -260,9 +263,13 @@ class Model:
         """
         if isinstance(messages, str):
             messages = [{"role": "user", "content": messages}]
-        prompt = self._native.chat_prompt([(each["role"], each["content"]) for each in messages], template)
+        session = arguments.get("session")
+        prompt = self._native.chat_prompt(
+            [(each["role"], each["content"]) for each in messages], template, special_in_messages,
+            session is None or session.position == 0,
+        )  # fmt: skip
         ends = [stop] if isinstance(stop, str) else list(stop)
-        return self.generate(prompt["text"], stop=[*ends, *prompt["stop"]], **arguments)
+        return self.generate(prompt["tokens"], stop=[*ends, *prompt["stop"]], **arguments)
 
     def score(
         self, texts: str | Iterable[str], *, method: str = "full", budget: int | None = None,

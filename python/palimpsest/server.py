@@ -39,6 +39,8 @@ class Server:
         name: str = "",
         chat_template: str = "",
         session_path: str | os.PathLike[str] = "",
+        shared_sessions: bool = False,
+        special_in_messages: bool = False,
         cache_type: str = "f16",
         cache_type_v: str | None = None,
         chunk: int = 512,
@@ -55,7 +57,9 @@ class Server:
             cache_memory: MiB for the caches of all requests.
             max_sequences: that run at the same time.
             name: the model's name in the API; "": its file's.
-            session_path: a folder of saved sessions; "": disabled.
+            session_path: a folder of saved sessions; "": disabled. Each API key has its own sessions there.
+            shared_sessions: clients of all API keys share the sessions.
+            special_in_messages: as in `Model.chat`.
 
         Raises:
             Error: the port is taken, the method is illegal, or there is not enough memory.
@@ -66,7 +70,7 @@ class Server:
         self._native = _palimpsest.Server(
             model._native, method_text(method, budget=budget, **options), cache_type, cache_type_v or cache_type, chunk,
             page_size, host, port, list(api_keys), cache_memory, max_sequences, name, chat_template,
-            os.fspath(session_path),
+            os.fspath(session_path), shared_sessions, special_in_messages,
         )  # fmt: skip
         self.host = host
         self.port: int = self._native.port

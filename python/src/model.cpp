@@ -21,16 +21,18 @@ std::size_t memory_bytes() {  // of this machine
 }
 
 nb::dict chat_prompt(const PyModel& self, const std::vector<std::pair<std::string, std::string>>& messages,
-                     const std::string& source) {
+                     const std::string& source, bool special_in_messages, bool bos) {
   ChatInput input;
   for (const auto& [role, content] : messages) input.messages.push_back({.role = role, .content = content});
   ChatPrompt prompt;
+  std::vector<TokenId> tokens;
   {
     const nb::gil_scoped_release released;
-    prompt = ChatTemplate::load(self.vocabulary, source)->apply(input);
+    prompt = ChatTemplate::load(self.vocabulary, source, special_in_messages)->apply(input);
+    tokens = self.vocabulary->tokenize_with_breaks(prompt.text, bos, prompt.breaks);
   }
   nb::dict out;
-  out["text"] = prompt.text;
+  out["tokens"] = tokens;
   out["stop"] = prompt.stop;
   return out;
 }
@@ -130,7 +132,8 @@ void bind_model(nb::module_& m) {
             return nb::bytes(text.data(), text.size());
           },
           nb::arg("tokens"), nb::arg("special"))
-      .def("chat_prompt", &chat_prompt, nb::arg("messages"), nb::arg("template"));
+      .def("chat_prompt", &chat_prompt, nb::arg("messages"), nb::arg("template"), nb::arg("special_in_messages"),
+           nb::arg("bos"));
 }
 
 }  // namespace palimpsest::python

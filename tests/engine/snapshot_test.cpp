@@ -210,6 +210,42 @@ TEST_F(SnapshotTest, WhatIsDamagedIsRefused) {
   refused("GGUF" + whole, "no snapshot");
 }
 
+// Another process truncates, changes or removes the file after it was opened.
+TEST_F(SnapshotTest, MayChangeAfterItWasOpened) {
+  const auto decoder = seeded_decoder();
+  const SessionOptions options = snapshot_options("h2o:budget=40");
+  Writer writer(decoder, options, {});
+  writer.begin(std::vector<TokenId>(50, 7));
+  save_snapshot(path(), writer.session, &writer.sampler, writer.text);
+  const std::string whole = file_content(path());
+  const auto refused = [&](const char* words, const std::function<void()>& change) {
+    write_snapshot(path("open.snap"), whole);
+    const Snapshot open(path("open.snap"), decoder->model());
+    change();
+    Session reader(decoder, options);
+    try {
+      open.load(reader.sequence());
+      ADD_FAILURE() << "was read";
+    } catch (const Error& e) {
+      EXPECT_NE(std::string(e.what()).find(words), std::string::npos) << e.what();
+    }
+    EXPECT_EQ(reader.cache().occupied(), 0);
+    EXPECT_EQ(reader.cache().bytes_in_use(), 0u);
+  };
+  for (const std::size_t size : {std::size_t{0}, std::size_t{300}, whole.size() / 2, whole.size() - 1})
+    refused("became shorter", [&] { std::filesystem::resize_file(path("open.snap"), size); });
+  refused("checksum", [&] {
+    std::string changed = whole;
+    changed[changed.size() - 9] ^= 1;  // of a value in the last page
+    std::ofstream(path("open.snap"), std::ios::binary | std::ios::in).write(changed.data(), std::ssize(changed));
+  });
+  const Snapshot open(path(), decoder->model());
+  std::filesystem::remove(path());
+  Session reader(decoder, options);
+  open.load(reader.sequence());
+  EXPECT_EQ(reader.cache().occupied(), writer.session.cache().occupied());
+}
+
 TEST_F(SnapshotTest, BelongsToItsModelMethodAndCache) {
   Writer writer(seeded_decoder(), snapshot_options("h2o:budget=40"), {});
   writer.begin(std::vector<TokenId>(50, 7));

@@ -227,6 +227,25 @@ TEST(Legality, PresetsAreLegalOnTheCpu) {
   }
 }
 
+// Gemma's layers have windows: no interval helps, other positions do.
+TEST(Legality, DraftsWithWindowsOfLayersNameWhatWorks) {
+  PlanTarget windows = target();
+  windows.shape.geometry = windows.shape.geometry.with_windows(std::vector<std::int32_t>{INT32_MAX, 24});
+  PlanTarget none = target();
+  windows.draft_max = none.draft_max = 4;
+  for (const std::string method : {"auto:budget=64,policy=keydiff", "h2o:budget=64,every=64,positions=cache"}) {
+    SCOPED_TRACE(method);
+    EXPECT_NO_THROW(MethodPlan(parse_method(method), none));
+    EXPECT_EQ(error_of([&] { MethodPlan(parse_method(method), windows); }),
+              "drafts with positions=cache, of a model whose layers have attention windows: there each token drops the "
+              "oldest, which changes the rotation of all keys, whatever every= is; use positions=original");
+    EXPECT_NO_THROW(MethodPlan(parse_method(method + ",positions=original"), windows));
+  }
+  const std::string fused = "streaming:budget=64,rerotate=fused";
+  EXPECT_NE(error_of([&] { MethodPlan(parse_method(fused), none); }).find("use every=5 or more"), std::string::npos);
+  EXPECT_NO_THROW(MethodPlan(parse_method(fused + ",every=5"), none));
+}
+
 TEST(Legality, BlockNeedsAPageThatMayBeEvicted) {
   const Method m = parse_method("paged-eviction:sinks=4");  // and the newest page
   const auto check = [](const Method& method, int budget, int page_size) {

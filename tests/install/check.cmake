@@ -9,10 +9,17 @@ function(run)
   set(output "${output}" PARENT_SCOPE)
 endfunction()
 
+# The version that docs/install.md names.
+file(STRINGS ${CONSUMER}/../../../docs/install.md documented REGEX "find_package\\(palimpsest [0-9.]+ REQUIRED\\)")
+if(NOT documented MATCHES "palimpsest ([0-9.]+) REQUIRED")
+  message(FATAL_ERROR "docs/install.md has no find_package(palimpsest VERSION REQUIRED)")
+endif()
+set(documented ${CMAKE_MATCH_1})
+
 file(REMOVE_RECURSE ${SCRATCH})
 run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${SCRATCH}/prefix)
 run(${CMAKE_COMMAND} -S ${CONSUMER} -B ${SCRATCH}/build -G ${GENERATOR} -DCMAKE_BUILD_TYPE=Release
-    -DCMAKE_PREFIX_PATH=${SCRATCH}/prefix)
+    -DDOCUMENTED=${documented} -DCMAKE_PREFIX_PATH=${SCRATCH}/prefix)
 run(${CMAKE_COMMAND} --build ${SCRATCH}/build)
 run(${SCRATCH}/build/consumer)
 if(NOT output STREQUAL "palimpsest ${VERSION}\n")
@@ -20,7 +27,7 @@ if(NOT output STREQUAL "palimpsest ${VERSION}\n")
 endif()
 # The engine alone.
 run(${CMAKE_COMMAND} -S ${CONSUMER} -B ${SCRATCH}/engine -G ${GENERATOR} -DCMAKE_BUILD_TYPE=Release -DPART=engine
-    -DCMAKE_PREFIX_PATH=${SCRATCH}/prefix)
+    -DDOCUMENTED=${documented} -DCMAKE_PREFIX_PATH=${SCRATCH}/prefix)
 run(${CMAKE_COMMAND} --build ${SCRATCH}/engine)
 # The installed headers are complete: no header includes a header that is not installed.
 file(GLOB_RECURSE headers RELATIVE ${SCRATCH}/prefix/include ${SCRATCH}/prefix/include/palimpsest/*.h)
@@ -31,6 +38,6 @@ endforeach()
 file(WRITE ${SCRATCH}/headers/main.cpp "${all}int main() {}\n")
 file(COPY ${CONSUMER}/CMakeLists.txt DESTINATION ${SCRATCH}/headers)
 run(${CMAKE_COMMAND} -S ${SCRATCH}/headers -B ${SCRATCH}/headers/build -G ${GENERATOR}
-    -DCMAKE_PREFIX_PATH=${SCRATCH}/prefix)
+    -DDOCUMENTED=${documented} -DCMAKE_PREFIX_PATH=${SCRATCH}/prefix)
 run(${CMAKE_COMMAND} --build ${SCRATCH}/headers/build)
 file(REMOVE_RECURSE ${SCRATCH})

@@ -7,15 +7,18 @@ namespace palimpsest::testing {
 namespace {
 
 std::shared_ptr<Service> make_service(const ServerSetup& setup) {
-  ServedModel model{.vocabulary = served_vocabulary(),
-                    .name = "stories",
-                    .chat_template = setup.chat_template.empty()
-                                         ? nullptr
-                                         : ChatTemplate::load(served_vocabulary(), setup.chat_template),
-                    .method = parse_method("streaming:budget=128"),
-                    .pooling = setup.pooling};
-  auto sessions =
-      setup.session_path.empty() ? nullptr : std::make_unique<Sessions>(setup.session_path, setup.session_space);
+  ServedModel model{
+      .vocabulary = served_vocabulary(),
+      .name = "stories",
+      .chat_template = setup.chat_template.empty()
+                           ? nullptr
+                           : ChatTemplate::load(served_vocabulary(), setup.chat_template, setup.special_in_messages),
+      .method = parse_method("streaming:budget=128"),
+      .pooling = setup.pooling};
+  auto sessions = setup.session_path.empty()
+                      ? nullptr
+                      : std::make_unique<SessionFolders>(setup.session_path, setup.session_space, setup.server.api_keys,
+                                                         setup.shared_sessions);
   return std::make_shared<Service>(std::make_shared<Decoder>(setup.model == nullptr ? served_model() : setup.model, 1),
                                    std::move(model), setup.scheduler, std::move(sessions), setup.response_bytes);
 }

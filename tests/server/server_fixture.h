@@ -31,10 +31,12 @@ struct ServerSetup {
   SchedulerOptions scheduler;
   ServerOptions server;
   std::string chat_template = "chatml";  // empty: none
+  bool special_in_messages = false;
   Pooling pooling = Pooling::kMean;
   std::size_t response_bytes = Service::kResponseBytes;
   std::string session_path;  // empty: no sessions
   std::size_t session_space = std::size_t{1} << 30;
+  bool shared_sessions = false;
 };
 
 class Running {

@@ -1,8 +1,11 @@
 // Sessions saved by clients: they continue exactly, and give no access to other files.
 #include "palimpsest/server/sessions.h"
 
+#include <sys/stat.h>
+
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "palimpsest/core/new_file.h"
 #include "tests/server/server_fixture.h"
@@ -264,6 +267,141 @@ TEST_F(SessionsTest, WhatWasNeverFinishedIsRemoved) {
   std::ofstream(folder_ + "/tale.session.new.123.4") << "half";
   Running server(setup_);
   EXPECT_EQ(files(), 0u);
+}
+
+// Another process truncates a session while its restore waits: the request fails, the server runs on.
+TEST_F(SessionsTest, MayShrinkWhileItsRestoreWaits) {
+  setup_.scheduler.max_sequences = 1;
+  Running server(setup_);
+  const Json more = {{"max_tokens", 5}, {"ignore_eos", true}, {"session", {{"restore", "tale"}}}};
+  server.answer(kText, {{"prompt", "Once upon a time"},
+                        {"max_tokens", 200},
+                        {"ignore_eos", true},
+                        {"cache", "full"},
+                        {"session", {{"save", "tale"}}}});
+  std::thread busy([&] {
+    server.answer(kText, {{"prompt", "Once"}, {"max_tokens", 1500}, {"ignore_eos", true}, {"cache", "streaming"}});
+  });
+  while (server.load().running == 0) std::this_thread::yield();
+  std::pair<int, std::string> refused;
+  std::thread waiting([&] { refused = server.refusal(kText, more); });
+  while (server.load().waiting == 0) std::this_thread::yield();
+  fs::resize_file(folder_ + "/tale.session", 0);
+  busy.join();
+  waiting.join();
+  EXPECT_EQ(refused.first, 500);
+  EXPECT_EQ(refused.second, "session 'tale': became shorter while it was read; use an older copy");
+  EXPECT_EQ(server.refusal(kText, more).first, 400) << "damaged";
+  EXPECT_TRUE(server.idle_within(5));
+}
+
+// Only regular files are sessions: nothing waits for a FIFO's other end.
+TEST_F(SessionsTest, NothingWaitsForAFifo) {
+  for (const char* name : {"/pipe.session", "/tale.session.new.1.2"})
+    ASSERT_EQ(::mkfifo((folder_ + name).c_str(), 0600), 0);
+  fs::create_directory(folder_ + "/folder.session");
+  Running server(setup_);
+  EXPECT_TRUE(Json::parse(server.client().Get("/v1/sessions")->body)["data"].empty());
+  for (const std::string name : {"pipe", "folder"}) {
+    EXPECT_EQ(server.refusal(kText, {{"prompt", "x"}, {"session", {{"restore", name}}}}),
+              (std::pair<int, std::string>(404, "there is no session '" + name + "'")));
+    EXPECT_EQ(server.client().Get("/v1/sessions/" + name + "/memory")->status, 404);
+    EXPECT_EQ(server.client().Delete("/v1/sessions/" + name)->status, 404);
+  }
+  EXPECT_EQ(files(), 3u);
+}
+
+TEST_F(SessionsTest, AFolderThatIsGoneIsTheServersFault) {
+  Running server(setup_);
+  const Json save = {{"prompt", "x"}, {"max_tokens", 2}, {"session", {{"save", "tale"}}}};
+  server.answer(kText, save);
+  fs::remove_all(folder_);
+  const std::string expected = "the folder of sessions cannot be read (No such file or directory): try again later";
+  const auto said = [](const httplib::Result& result) {
+    return std::pair<int, std::string>(result->status, Json::parse(result->body)["error"]["message"]);
+  };
+  const std::pair<int, std::string> gone(503, expected);
+  EXPECT_EQ(said(server.client().Get("/v1/sessions")), gone);
+  EXPECT_EQ(said(server.client().Delete("/v1/sessions/tale")), gone);
+  EXPECT_EQ(said(server.post(kText, save)), gone);
+  EXPECT_EQ(said(server.post(kText, {{"prompt", "x"}, {"session", {{"restore", "tale"}}}})), gone);
+}
+
+httplib::Headers with_key(const std::string& key) {
+  return {{"Authorization", "Bearer " + key}};
+}
+
+// Clients of one key neither see nor touch the sessions of another's, whatever the order of the keys.
+TEST_F(SessionsTest, BelongToTheirKey) {
+  setup_.server.api_keys = {"alpha-key", "beta-key"};
+  const auto save = [](const std::string& prompt) {
+    return Json{{"prompt", prompt}, {"max_tokens", 5}, {"seed", 3}, {"session", {{"save", "tale"}}}};
+  };
+  const Json restore = {{"max_tokens", 5}, {"prompt", " and"}, {"seed", 3}, {"session", {{"restore", "tale"}}}};
+  const auto listed = [](const Running& server, const std::string& key) {
+    return Json::parse(server.client().Get("/v1/sessions", with_key(key))->body)["data"];
+  };
+  const auto absent = [&](const Running& server, const std::string& key) {
+    auto client = server.client();
+    EXPECT_TRUE(listed(server, key).empty());
+    EXPECT_EQ(server.post(kText, restore, with_key(key))->status, 404);
+    EXPECT_EQ(server.post("/v1/sessions/tale/edit", {{"first", 0}, {"last", 1}}, with_key(key))->status, 404);
+    EXPECT_EQ(client.Get("/v1/sessions/tale/memory", with_key(key))->status, 404);
+    EXPECT_EQ(client.Delete("/v1/sessions/tale", with_key(key))->status, 404);
+  };
+  std::string text;
+  {
+    Running server(setup_);
+    EXPECT_EQ(server.post(kText, save("Once upon a time"), with_key("alpha-key"))->status, 200);
+    absent(server, "beta-key");
+    text = text_of(Json::parse(server.post(kText, restore, with_key("alpha-key"))->body));
+    EXPECT_EQ(server.post(kText, save("The cat"), with_key("beta-key"))->status, 200);
+    EXPECT_EQ(listed(server, "alpha-key").size(), 1u);
+    EXPECT_EQ(server.client().Delete("/v1/sessions/tale", with_key("beta-key"))->status, 200);
+    const std::string metrics = server.client().Get("/metrics", with_key("beta-key"))->body;
+    for (const char* secret : {"tale", "alpha-key", "beta-key", "key-"})
+      EXPECT_EQ(metrics.find(secret), std::string::npos) << secret;
+  }
+  setup_.server.api_keys = {"new-key", "beta-key", "alpha-key"};
+  {
+    Running server(setup_);
+    EXPECT_EQ(text_of(Json::parse(server.post(kText, restore, with_key("alpha-key"))->body)), text);
+    absent(server, "new-key");
+    absent(server, "beta-key");
+  }
+  for (const auto& entry : fs::directory_iterator(folder_)) {
+    const std::string name = entry.path().filename().string();
+    EXPECT_TRUE(name.starts_with("key-") && name.size() == 36) << name;
+    EXPECT_EQ(fs::status(entry).permissions(), fs::perms::owner_all);
+  }
+  setup_.shared_sessions = true;
+  Running server(setup_);
+  EXPECT_TRUE(listed(server, "alpha-key").empty()) << "its own are not those of all";
+  EXPECT_EQ(server.post(kText, save("Once"), with_key("alpha-key"))->status, 200);
+  EXPECT_EQ(server.post(kText, restore, with_key("beta-key"))->status, 200);
+}
+
+// A key that fills its space takes none from others.
+TEST_F(SessionsTest, EachKeyHasItsOwnSpace) {
+  setup_.server.api_keys = {"first", "second"};
+  setup_.session_space = 1'000'000;
+  Running server(setup_);
+  const auto save = [&](const std::string& key, const std::string& name) {
+    return server
+        .post(kText,
+              {{"prompt", "Once"},
+               {"max_tokens", 100},
+               {"ignore_eos", true},
+               {"session", {{"save", name}}},
+               {"cache", "streaming:budget=64"}},
+              with_key(key))
+        ->status;
+  };
+  int saved = 0;
+  while (saved < 100 && save("first", "s" + std::to_string(saved)) == 200) ++saved;
+  EXPECT_GT(saved, 0);
+  EXPECT_LT(saved, 100);
+  EXPECT_EQ(save("second", "s"), 200);
 }
 
 // Two servers, one folder: a session goes on at the other server, and a server that starts takes nothing from one that

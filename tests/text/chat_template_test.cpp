@@ -54,7 +54,11 @@ TEST(ChatTemplate, IsTheModelsOwnAFileOrAText) {
   EXPECT_EQ(own_template("")->text({{"user", "hi"}}), "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n");
   EXPECT_EQ(own_template("{{ messages[0].content | upper }}{{ more }}")->text({{"user", "hi"}}), "HI");
   EXPECT_NE(error_of([] { own_template("/no/such/file"); }).find("chatml"), std::string::npos);
-  EXPECT_NE(error_of([] { own_template("{% if %}"); }).find("no Jinja template"), std::string::npos);
+  for (const char* broken : {"{% if %}", "{{ messages", "{% for m in messages %}{{ m.content }}", "{{ 1 + }}"}) {
+    const std::string error = error_of([&] { own_template(broken); });
+    EXPECT_NE(error.find("no Jinja template"), std::string::npos) << error;
+    EXPECT_EQ(error.find("std::exception"), std::string::npos) << error;
+  }
   const auto strict = own_template("{{ raise_exception('roles must alternate') }}");
   EXPECT_NE(error_of([&] { strict->text({{"user", "hi"}}); }).find("roles must alternate"), std::string::npos);
 }

@@ -1,4 +1,4 @@
-// A whole file, mapped read-only.
+// A whole file, mapped read-only: for files that nobody truncates meanwhile, as models. Others: core/regular_file.h.
 #pragma once
 
 #include <cstddef>

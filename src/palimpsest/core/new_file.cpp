@@ -30,7 +30,8 @@ bool is_removed(int file) {
 
 }  // namespace
 
-NewFile::NewFile(const std::string& path) : path_(path), file_(-1) {
+NewFile::NewFile(const std::string& path, const std::string& name)
+    : path_(path), name_(name.empty() ? path : name), file_(-1) {
   for (;;) {
     temporary_ = beside(path);
     file_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
@@ -47,9 +48,11 @@ bool NewFile::is_temporary(const std::string& file) {
 }
 
 void NewFile::remove_abandoned(const std::string& file) {
-  const int open = ::open(file.c_str(), O_WRONLY | O_CLOEXEC);
-  if (open < 0) return;  // gone meanwhile, or of another user
-  if (::flock(open, LOCK_EX | LOCK_NB) == 0) ::unlink(file.c_str());
+  const int open = ::open(file.c_str(), O_WRONLY | O_CLOEXEC | O_NONBLOCK);  // does not wait for a FIFO's reader
+  if (open < 0) return;                                                      // gone meanwhile, or of another user
+  struct stat status;
+  if (::fstat(open, &status) == 0 && S_ISREG(status.st_mode) && ::flock(open, LOCK_EX | LOCK_NB) == 0)
+    ::unlink(file.c_str());
   ::close(open);
 }
 
@@ -78,7 +81,7 @@ void NewFile::commit() {
 }
 
 void NewFile::broken() const {
-  fail("{}: cannot be written ({}): is there room, and may this user write there?", path_, std::strerror(errno));
+  fail("{}: cannot be written ({}): is there room, and may this user write there?", name_, std::strerror(errno));
 }
 
 }  // namespace palimpsest

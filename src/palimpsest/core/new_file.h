@@ -12,8 +12,9 @@ namespace palimpsest {
 
 class NewFile {
  public:
-  explicit NewFile(const std::string& path);  // all functions throw Error: disk full, no permission
-  ~NewFile();                                 // without commit(): removes the temporary file
+  // `name`: of the file in errors; empty: its path. All functions throw Error: disk full, no permission.
+  explicit NewFile(const std::string& path, const std::string& name = {});
+  ~NewFile();  // without commit(): removes the temporary file
   NewFile(const NewFile&) = delete;
   NewFile& operator=(const NewFile&) = delete;
 
@@ -26,7 +27,7 @@ class NewFile {
 
  private:
   [[noreturn]] void broken() const;
-  std::string path_, temporary_;
+  std::string path_, name_, temporary_;
   int file_;
   bool done_ = false;
 };

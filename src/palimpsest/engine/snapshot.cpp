@@ -73,9 +73,10 @@ void serialize_snapshot(ByteWriter& out, const Model& model, const Sequence& seq
   sequence.save(out);
 }
 
-bool write_snapshot(const std::string& path, const std::function<void(ByteWriter&)>& serialize, std::size_t max_bytes) {
+bool write_snapshot(const std::string& path, const std::function<void(ByteWriter&)>& serialize, std::size_t max_bytes,
+                    const std::string& name) {
   struct TooLarge {};
-  NewFile file(path);
+  NewFile file(path, name);
   Checksum sum;
   std::size_t bytes = sizeof(std::uint64_t);
   std::vector<std::byte> buffer;  // most pieces are small
@@ -109,21 +110,19 @@ void save_snapshot(const std::string& path, const Session& session, const Sample
 }
 
 Snapshot::Snapshot(const std::string& path, const Model& model, const std::string& name)
-    : file_(path, "a snapshot"), name_(name.empty() ? path : name), rest_({}, "") {
-  const auto all = file_.bytes();
-  if (all.size() < sizeof kMagic || std::memcmp(all.data(), kMagic.data(), sizeof kMagic) != 0)
+    : file_(std::make_shared<const RegularFile>(path, "a snapshot", name)),
+      name_(name.empty() ? path : name),
+      rest_(std::span<const std::byte>(), "") {
+  ByteReader in(file_, name_ + " is damaged");
+  if (in.left() < sizeof kMagic || in.get<std::array<char, 8>>() != kMagic)
     fail("{}: is no snapshot of this program", name_);
-  ByteReader in(all, name_ + " is damaged");
-  static_cast<void>(in.get<std::array<char, 8>>());
   if (const auto version = in.get<std::uint32_t>(); version != kVersion)
     fail("{}: is a snapshot of version {}; this program reads version {}: create it again", name_, version, kVersion);
   if (in.get<std::uint32_t>() != kByteOrder) fail("{}: was written by a machine of another byte order", name_);
-  in.require(all.size() > 8 + sizeof kMagic, "it ends too early");
-  Checksum sum;
-  sum.add(all.first(all.size() - 8));
-  std::uint64_t checksum = 0;
-  std::memcpy(&checksum, all.data() + all.size() - 8, 8);
-  in.require(sum.value() == checksum, "its checksum is wrong: truncated or changed; use an older snapshot");
+  in.require(in.left() > 8, "it ends too early");
+  ByteReader all = in;
+  all.skip(all.left() - 8);
+  all.require_checksum();
 
   if (in.get<std::uint64_t>() != fingerprint(model))
     fail("{}: belongs to another model than {}", name_, name.empty() ? model.path() : "the one that is served");
@@ -145,6 +144,7 @@ Snapshot::Snapshot(const std::string& path, const Model& model, const std::strin
     require_known(sampler_.history);
     in.require(sampler_.draws <= kMaxDraws && sampler_.single_candidate <= kMaxDraws, "an impossible count of draws");
   }
+  in.release();
   rest_ = in;
   require_known(in.array<TokenId>());  // of a sequence without a cache
 }
@@ -164,11 +164,12 @@ void Snapshot::resume(Sampler& sampler) const {
 void Snapshot::load(Sequence& sequence) const {
   ByteReader in = rest_;
   sequence.load(in);
-  require_end(in);
-}
-
-void Snapshot::require_end(ByteReader& rest) {
-  rest.require(rest.bytes(8).size() == 8 && rest.at_end(), "there is something after its end");
+  try {
+    in.require_checksum();
+  } catch (...) {
+    sequence.clear();
+    throw;
+  }
 }
 
 SnapshotText load_snapshot(const std::string& path, Session& session, Sampler* sampler) {

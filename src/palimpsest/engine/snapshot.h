@@ -15,12 +15,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "palimpsest/core/byte_stream.h"
-#include "palimpsest/core/mapped_file.h"
+#include "palimpsest/core/regular_file.h"
 #include "palimpsest/engine/session.h"
 #include "palimpsest/text/sampler.h"
 
@@ -41,27 +42,30 @@ SnapshotText load_snapshot(const std::string& path, Session& session, Sampler* s
 void serialize_snapshot(ByteWriter& out, const Model& model, const Sequence& sequence, const Sampler* sampler,
                         const SnapshotText& text);
 // Writes the bytes of `serialize` and their checksum. Returns false and writes no file if it would exceed `max_bytes`.
+// `name`: used in errors; empty: the path.
 bool write_snapshot(const std::string& path, const std::function<void(ByteWriter&)>& serialize,
-                    std::size_t max_bytes = SIZE_MAX);
+                    std::size_t max_bytes = SIZE_MAX, const std::string& name = {});
 
-class Snapshot {  // a checked file of this model, mapped; it may be replaced or removed meanwhile
+// A file of this model, checked when it is opened, and again while the sequence is loaded: it stays open, its bytes are
+// not kept in memory. It may be replaced or removed meanwhile; if it is truncated or changed, load() throws Error.
+class Snapshot {
  public:
   // `name`: used in errors; empty: the path. Throws Error.
   Snapshot(const std::string& path, const Model& model, const std::string& name = {});
 
   const Method& method() const { return method_; }
   const SnapshotText& text() const { return text_; }
-  std::size_t bytes() const { return file_.bytes().size(); }  // at least the bytes of its pages
+  std::size_t bytes() const { return file_->size(); }  // at least the bytes of its pages
 
   void check(const MethodPlan& plan) const;  // throws Error if the method or the kind of cache differs
   void resume(Sampler& sampler) const;       // throws Error if it was saved without a sampler
   void load(Sequence& sequence) const;       // after check(); throws Error, the sequence is empty then
-  // To load it in parts: the input of Sequence::load_tables and load_pages; call require_end after them.
+  // To load it in parts: the input of Sequence::load_tables and load_pages; call require_checksum() after
+  // them.
   ByteReader sequence_bytes() const { return rest_; }
-  static void require_end(ByteReader& rest);
 
  private:
-  MappedFile file_;
+  std::shared_ptr<const RegularFile> file_;
   std::string name_;
   Method method_;
   SnapshotText text_;

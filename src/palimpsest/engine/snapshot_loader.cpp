@@ -33,7 +33,7 @@ void SnapshotLoad::work() noexcept {
       state_ = State::kTaking;
     } else {
       sequence_->load_pages(rest_);
-      Snapshot::require_end(rest_);
+      rest_.require_checksum();
       state_ = State::kDone;
     }
   } catch (const std::exception& error) {

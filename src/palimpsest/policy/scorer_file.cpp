@@ -1,5 +1,6 @@
 #include "palimpsest/policy/scorer_file.h"
 
+#include <algorithm>
 #include <array>
 #include <cassert>
 #include <cerrno>
@@ -7,12 +8,13 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <string>
 
 #include "palimpsest/core/byte_stream.h"
 #include "palimpsest/core/checksum.h"
 #include "palimpsest/core/error.h"
-#include "palimpsest/core/mapped_file.h"
+#include "palimpsest/core/regular_file.h"
 
 namespace palimpsest {
 namespace {
@@ -29,8 +31,8 @@ std::string scorer_path(const ScorerFormat& format, const PolicyModel& model) {
   const fs::path path = named ? fs::path(model.scorer) : fs::path(model.path).replace_extension(format.extension);
   std::error_code ignored;
   if (!fs::is_regular_file(path, ignored))
-    fail("policy {}: there is no scorer {}: {}, or name it with scorer=FILE", format.policy, path.string(),
-         format.made_by);
+    fail("policy {}: there is no scorer {}{}: {}, or name it with scorer=FILE", format.policy,
+         named ? path.string() : path.filename().string(), named ? "" : " beside the model", format.made_by);
   return path.string();
 }
 
@@ -39,21 +41,17 @@ std::string scorer_path(const ScorerFormat& format, const PolicyModel& model) {
 std::vector<float> read_scorer(const ScorerFormat& format, const PolicyModel& model) {
   assert(format.magic.size() == sizeof(Magic));
   const std::string path = scorer_path(format, model);
-  const MappedFile file(path, "a scorer");
-  const auto all = file.bytes();
-  if (all.size() < sizeof(Magic) || std::memcmp(all.data(), format.magic.data(), sizeof(Magic)) != 0)
+  const auto file = std::make_shared<const RegularFile>(path, "a scorer");
+  ByteReader in(file, path + " is damaged");
+  if (in.left() < sizeof(Magic) || !std::ranges::equal(in.get<Magic>(), format.magic))
     fail("{}: is no scorer for policy {}", path, format.policy);
-  ByteReader in(all, path + " is damaged");
-  static_cast<void>(in.get<Magic>());
   if (const auto version = in.get<std::uint32_t>(); version != kVersion)
     fail("{}: is a scorer of version {}; this program reads version {}: make it again", path, version, kVersion);
   if (in.get<std::uint32_t>() != kByteOrder) fail("{}: was written for a machine of another byte order", path);
-  in.require(all.size() > sizeof(Magic) + 8, "it ends too early");
-  Checksum sum;
-  sum.add(all.first(all.size() - 8));
-  std::uint64_t checksum = 0;
-  std::memcpy(&checksum, all.data() + all.size() - 8, 8);
-  in.require(sum.value() == checksum, "its checksum is wrong: truncated or changed; make it again");
+  in.require(in.left() > 8, "it ends too early");
+  ByteReader all = in;
+  all.skip(all.left() - 8);
+  all.require_checksum();
 
   if (in.get<std::uint64_t>() != model.fingerprint)
     fail("{}: was made for another model than {}: {}", path, model.path.empty() ? "this" : model.path, format.made_by);

@@ -6,6 +6,11 @@
 #include "palimpsest/engine/scheduler.h"
 
 namespace palimpsest {
+namespace {
+
+constexpr const char* kInternal = "internal error: see the server's log";
+
+}  // namespace
 
 Json ApiError::json() const {
   const auto or_null = [](const std::string& text) { return text.empty() ? Json(nullptr) : Json(text); };
@@ -21,6 +26,22 @@ std::string shortened(std::string utf8) {
   return utf8 + " ...";
 }
 
+std::string without_folders(std::string_view text) {
+  constexpr std::string_view kBefore = " \t\n'\"=:(<,", kAfter = " \t\n'\",;:)>";
+  std::string out;
+  for (std::size_t i = 0; i < text.size();) {
+    if (text[i] != '/' || (i > 0 && kBefore.find(text[i - 1]) == kBefore.npos)) {
+      out += text[i++];
+      continue;
+    }
+    const std::string_view path = text.substr(i, text.find_first_of(kAfter, i) - i);
+    const std::string_view file = path.substr(path.rfind('/') + 1);
+    out += file.empty() ? path : file;
+    i += path.size();
+  }
+  return out;
+}
+
 std::string dump(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
@@ -33,13 +54,13 @@ ApiError current_error() {
   } catch (const QueueFull& full) {
     return {429, "rate_limit_error", full.what(), "", "queue_full"};
   } catch (const Error& error) {
-    return {400, "invalid_request_error", shortened(error.what())};
+    return ApiError(400, "invalid_request_error", shortened(without_folders(error.what()))).set_log_text(error.what());
   } catch (const std::bad_alloc&) {
     return {503, "server_error", "out of memory: try again later, or with less"};
   } catch (const std::exception& error) {
-    return {500, "server_error", shortened(error.what())};
+    return ApiError(500, "server_error", kInternal).set_log_text(error.what());
   } catch (...) {
-    return {500, "server_error", "a fault without a name"};
+    return {500, "server_error", kInternal};
   }
 }
 

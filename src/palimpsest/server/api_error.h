@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace palimpsest {
@@ -21,16 +22,25 @@ class ApiError : public std::runtime_error {
         param_(std::move(param)),
         code_(std::move(code)) {}
   int status() const { return status_; }
+  // For the log, if it is not for the client; else what().
+  std::string log_text() const { return log_text_.empty() ? what() : log_text_; }
+  ApiError& set_log_text(std::string text) {
+    log_text_ = std::move(text);
+    return *this;
+  }
   // {"error": {"message", "type", "param", "code"}}
   Json json() const;
 
  private:
   int status_;
-  std::string type_, param_, code_;
+  std::string type_, param_, code_, log_text_;
 };
 
 // Truncates error messages, which may quote long input from the client, to about 1,000 bytes.
 std::string shortened(std::string utf8);
+
+// Errors of the engine may name files of this machine: absolute paths become file names.
+std::string without_folders(std::string_view text);
 
 // Replaces invalid UTF-8 (in a path, for instance) by U+FFFD instead of throwing.
 std::string dump(const Json& json);
@@ -43,7 +53,7 @@ template <typename... Args>
 }
 
 // The current exception (call inside a catch block) as an ApiError: Error maps to 400, QueueFull to 429, bad_alloc to
-// 503, anything else to 500.
+// 503, anything else to 500 (its text is for the log only).
 ApiError current_error();
 
 // The error object for requests that the HTTP library refuses (404, 405, 413, ...).

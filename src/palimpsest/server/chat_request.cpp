@@ -186,7 +186,7 @@ void read_variables(const Json* variables, ChatInput& out) {
 }
 
 // The text to append to a restored chat: the end of the last assistant turn, then the user's turn.
-std::string next_turn(const ChatInput& input, const ServedModel& model) {
+Conversation::Turn next_turn(const ChatInput& input, const ServedModel& model) {
   if (input.messages.size() != 1 || input.messages.front().role != "user")
     fail_field(
         "messages",
@@ -195,10 +195,10 @@ std::string next_turn(const ChatInput& input, const ServedModel& model) {
   Conversation conversation(model.chat_template, "");
   conversation.user("x");
   conversation.assistant("y");
-  const auto turn = conversation.user(input.messages.front().content);
+  auto turn = conversation.user(input.messages.front().content);
   if (turn.restart)
     fail_field("session", "this model's chat template rewrites earlier messages: chats cannot continue from a session");
-  return turn.text;
+  return turn;
 }
 
 }  // namespace
@@ -225,7 +225,10 @@ ChatInput read_chat(Fields& fields, const ServedModel& model, OutputShape& shape
 ChatPrompt chat_prompt(const ChatInput& chat, const ServedModel& model, bool continues) {
   try {
     ChatPrompt out = model.chat_template->apply(chat);
-    if (continues) out.text = next_turn(chat, model);
+    if (!continues) return out;
+    Conversation::Turn turn = next_turn(chat, model);
+    out.text = std::move(turn.text);
+    out.breaks = std::move(turn.breaks);
     return out;
   } catch (const Error& error) {
     fail_field("messages", "{}", error.what());

@@ -282,7 +282,7 @@ CompletionRequest parse_completion(const Json& body, bool chat, const ServedMode
   } else {
     const bool continues = !out.restore.empty();
     ChatPrompt prompted = chat_prompt(*asked, model, continues);
-    out.prompts.emplace_back(model.vocabulary->tokenize(prompted.text, !continues, true));
+    out.prompts.emplace_back(model.vocabulary->tokenize_with_breaks(prompted.text, !continues, prompted.breaks));
     if (pins || (!continues && out.request.method.name == kAutoMethod)) pin_system_prompt(*asked, model, pins, out);
     if (!prompted.grammar.empty()) shape.grammar = std::move(prompted.grammar);
     SamplerOptions& sampler = out.request.sampler;

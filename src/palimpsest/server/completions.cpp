@@ -71,7 +71,7 @@ class Exchange {
       if (const auto wrong = event.last ? end(event) : std::nullopt) {
         ticket_.cancel();
         log();
-        log_fields()["error"] = wrong->what();
+        log_fields()["error"] = wrong->log_text();
         if (!send(sink, form_->error(*wrong))) return false;
         sink.done();
         return true;
@@ -93,7 +93,7 @@ class Exchange {
     try {
       const ApiError error = current_error();
       ticket_.cancel();
-      log_fields()["error"] = error.what();
+      log_fields()["error"] = error.log_text();
       if (send(sink, form_->error(error))) sink.done();
       return true;
     } catch (...) {
@@ -186,7 +186,7 @@ class Exchange {
     finish_ = reason;
     if (request_.save.empty()) return {};
     try {
-      session_ = service_->sessions().save(request_.save, *event.kept);
+      session_ = service_->sessions(request_.request.scope).save(request_.save, *event.kept);
     } catch (...) {
       return current_error();
     }
@@ -255,9 +255,10 @@ ReplyHead reply_head(const Service& service, bool chat, const char* prefix) {
 
 void complete(const std::shared_ptr<Service>& service, CompletionRequest completion, std::unique_ptr<ReplyForm> form,
               const ServerOptions& options, const httplib::Request& request, httplib::Response& response) {
-  if (!completion.save.empty()) service->sessions();  // throws if sessions are disabled
+  if (!completion.save.empty()) service->sessions(completion.request.scope);  // throws if sessions are disabled
   if (!completion.restore.empty()) {
-    completion.request.resume = service->sessions().open(completion.restore, service->scheduler().decoder().model());
+    Sessions& sessions = service->sessions(completion.request.scope);
+    completion.request.resume = sessions.open(completion.restore, service->scheduler().decoder().model());
     if (!completion.has_cache) completion.request.method = completion.request.resume->method();
   }
   auto exchange = std::make_shared<Exchange>(service, std::move(completion), std::move(form), options);

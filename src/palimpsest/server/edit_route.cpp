@@ -66,7 +66,8 @@ EditMode mode_in(Fields& fields) {
 
 }  // namespace
 
-void edit_session(Service& service, const ServerOptions& options, const httplib::Request& in, httplib::Response& out) {
+void edit_session(Service& service, Sessions& sessions, const ServerOptions& options, const httplib::Request& in,
+                  httplib::Response& out) {
   const Json body = parse_json(in.body);
   Fields fields(body);
   const std::string name = name_in(in.matches[1], "session"), save = name_in(fields.text("save", name), "save");
@@ -80,7 +81,7 @@ void edit_session(Service& service, const ServerOptions& options, const httplib:
   fields.end();
 
   Request request;
-  request.resume = service.sessions().open(name, service.scheduler().decoder().model());
+  request.resume = sessions.open(name, service.scheduler().decoder().model());
   request.method = request.resume->method();
   request.max_tokens = 0;
   request.edit = std::move(edit);
@@ -96,7 +97,7 @@ void edit_session(Service& service, const ServerOptions& options, const httplib:
   }
   const Usage& usage = listener->usage();
   if (listener->finish() != Finish::kLength) throw error_of(listener->finish(), usage);
-  Json answer = service.sessions().save(save, *listener->take());
+  Json answer = sessions.save(save, *listener->take());
   answer["usage"] = {{"prompt_tokens", usage.prompt_tokens}, {"evicted_tokens", usage.evicted}};
   log_fields()["session"] = save;
   log_fields()["prompt_tokens"] = usage.prompt_tokens;

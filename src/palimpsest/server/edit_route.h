@@ -9,9 +9,11 @@ struct Response;
 namespace palimpsest {
 
 class Service;
+class Sessions;
 struct ServerOptions;
 
-// Body: first, last, text, mode, save (docs/server.md).
-void edit_session(Service& service, const ServerOptions& options, const httplib::Request& in, httplib::Response& out);
+// `sessions`: of the client. Body: first, last, text, mode, save (docs/server.md).
+void edit_session(Service& service, Sessions& sessions, const ServerOptions& options, const httplib::Request& in,
+                  httplib::Response& out);
 
 }  // namespace palimpsest

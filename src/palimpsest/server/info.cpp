@@ -2,6 +2,8 @@
 
 #include <httplib.h>
 
+#include <filesystem>
+
 #include "palimpsest/core/version.h"
 #include "palimpsest/evict/method.h"
 #include "palimpsest/server/chat_request.h"
@@ -32,12 +34,13 @@ void tokenize(Service& service, const httplib::Request& in, httplib::Response& o
   const bool content = fields.take("content") != nullptr, prompt = fields.take("prompt") != nullptr;
   if (chat + content + prompt != 1) fail_field("prompt", "give one of 'prompt', 'messages' and 'content'");
   OutputShape shape;
-  const std::string text = chat ? chat_prompt(read_chat(fields, model, shape), model, false).text
-                                : fields.text(content ? "content" : "prompt", "");
+  const ChatPrompt text = chat ? chat_prompt(read_chat(fields, model, shape), model, false)
+                               : ChatPrompt{.text = fields.text(content ? "content" : "prompt", "")};
   const bool begin = content ? fields.boolean("add_special", false) : fields.boolean("add_special_tokens", true);
   const bool special = fields.boolean("parse_special", true), pieces = fields.boolean("with_pieces", false);
   fields.end();
-  const auto tokens = model.vocabulary->tokenize(text, begin, special);
+  const auto tokens = special ? model.vocabulary->tokenize_with_breaks(text.text, begin, text.breaks)
+                              : model.vocabulary->tokenize(text.text, begin, false);
   Json list = Json::array();
   for (const TokenId token : tokens)
     list.push_back(pieces ? Json{{"id", token}, {"piece", text_of(*model.vocabulary, token)}} : Json(token));
@@ -95,13 +98,13 @@ void props(Service& service, httplib::Response& out) {
           {{"n_ctx", hyper.trained_context}, {"params", {{"max_tokens", model.default_max_tokens}}}}},
          {"total_slots", slots},
          {"model_alias", model.name},
-         {"model_path", service.scheduler().decoder().model().path()},
+         {"model_path", std::filesystem::path(service.scheduler().decoder().model().path()).filename().string()},
          {"chat_template", chat ? model.chat_template->source() : ""},
          {"chat_template_caps", {{"supports_tools", tools}}},
          {"bos_token", text_of(*model.vocabulary, model.vocabulary->bos())},
          {"eos_token", text_of(*model.vocabulary, model.vocabulary->eos())},
          {"modalities", {{"vision", false}, {"audio", false}}},
-         {"cache", spell_out(model.method)},
+         {"cache", without_folders(spell_out(model.method))},
          {"build_info", std::string("palimpsest ") + version()}},
         out);
 }

@@ -2,12 +2,14 @@
 
 #include <fmt/chrono.h>
 
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <functional>
-#include <random>
 #include <utility>
+
+#include "palimpsest/core/random_bytes.h"
 
 namespace palimpsest {
 namespace {
@@ -79,8 +81,11 @@ void log_event(const std::string& event, const Json& more, bool quiet) {
 }
 
 std::string new_id(const char* prefix) {
-  thread_local std::mt19937_64 random(std::random_device{}());
-  return fmt::format("{}{:016x}{:08x}", prefix, random(), random() >> 32);
+  std::array<std::byte, 12> random;
+  random_bytes(random);
+  std::string id = prefix;
+  for (const std::byte each : random) id += fmt::format("{:02x}", std::to_integer<unsigned>(each));
+  return id;
 }
 
 }  // namespace palimpsest

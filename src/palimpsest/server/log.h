@@ -22,6 +22,7 @@ void log_now();
 
 void log_event(const std::string& event, const Json& fields, bool quiet);  // a line outside of any request
 
-std::string new_id(const char* prefix);  // "cmpl-" and 24 random hexadecimal digits
+// "cmpl-" and 24 hexadecimal digits of the system's random source.
+std::string new_id(const char* prefix);
 
 }  // namespace palimpsest

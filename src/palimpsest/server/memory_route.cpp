@@ -61,7 +61,7 @@ Json map_json(const MemoryMap& map, const Vocabulary& vocabulary) {
 }  // namespace
 
 // Reads the tables only: no page is taken, and no model runs.
-void session_memory(Service& service, const httplib::Request& in, httplib::Response& out) {
+void session_memory(Service& service, Sessions& sessions, const httplib::Request& in, httplib::Response& out) {
   const std::string name = in.matches[1];
   if (!Sessions::is_name(name))
     fail_field("session", "this is no session's name: GET /v1/sessions lists those there are");
@@ -73,7 +73,7 @@ void session_memory(Service& service, const httplib::Request& in, httplib::Respo
   if ((query.layer < 0) != (query.head < 0)) fail_field("head", "give both 'layer' and 'head', or neither");
 
   const Decoder& decoder = service.scheduler().decoder();
-  const auto snapshot = service.sessions().open(name, decoder.model());
+  const auto snapshot = sessions.open(name, decoder.model());
   const SchedulerOptions& scheduler = service.scheduler().options();
   SessionOptions options;
   options.method = snapshot->method();
@@ -87,7 +87,7 @@ void session_memory(Service& service, const httplib::Request& in, httplib::Respo
   sequence.load_tables(tables);
   Json map = map_json(memory_map(sequence, snapshot->text().tokens, nullptr, query), *service.model().vocabulary);
   map["id"] = name;
-  map["method"] = spell_out(snapshot->method());
+  map["method"] = without_folders(spell_out(snapshot->method()));
   out.set_content(dump(map), "application/json");
 }
 

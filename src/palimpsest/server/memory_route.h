@@ -9,8 +9,9 @@ struct Response;
 namespace palimpsest {
 
 class Service;
+class Sessions;
 
-// Query: layer, head, from, max (docs/server.md).
-void session_memory(Service& service, const httplib::Request& in, httplib::Response& out);
+// `sessions`: of the client. Query: layer, head, from, max (docs/server.md).
+void session_memory(Service& service, Sessions& sessions, const httplib::Request& in, httplib::Response& out);
 
 }  // namespace palimpsest

@@ -46,6 +46,18 @@ void read_options(const Json* options, Json& out) {
   fields.end();
 }
 
+Json call_of(const Json& call, const std::string& where, std::size_t number) {
+  Fields fields(call, where + ".");
+  static const Json kNone = Json::object();
+  const Json *function = fields.take("function"), *arguments = nullptr;
+  Fields of(function == nullptr ? kNone : *function, where + ".function.");
+  const std::string name = of.text("name", "");
+  arguments = of.take("arguments");
+  return {{"id", fmt::format("call{:05}", number)},
+          {"type", "function"},
+          {"function", {{"name", name}, {"arguments", arguments == nullptr ? kNone : *arguments}}}};
+}
+
 // Arguments are objects; calls and results belong together by their order.
 Json messages_of(const Json& messages) {
   if (!messages.is_array()) fail_field("messages", "'messages' must be a list");
@@ -64,15 +76,11 @@ Json messages_of(const Json& messages) {
       if (const std::string name = fields.text("tool_name", ""); !name.empty()) message["name"] = name;
       fields.ignore({"name"});
     }
-    const Json* list = fields.take("tool_calls");
-    if (list != nullptr && list->is_array())
-      for (const Json& call : *list)
-        message["tool_calls"].push_back(
-            {{"id", fmt::format("call{:05}", calls++)},
-             {"type", "function"},
-             {"function",
-              {{"name", call.value("function", Json::object()).value("name", "")},
-               {"arguments", call.value("function", Json::object()).value("arguments", Json::object())}}}});
+    if (const Json* list = fields.take("tool_calls")) {
+      if (!list->is_array()) fail_field(where + ".tool_calls", "'{}.tool_calls' must be a list", where);
+      for (std::size_t j = 0; j < list->size(); ++j)
+        message["tool_calls"].push_back(call_of((*list)[j], fmt::format("{}.tool_calls[{}]", where, j), calls++));
+    }
     fields.end();
     out.push_back(std::move(message));
   }

@@ -30,8 +30,10 @@ ApiError error_of(Finish finish, const Usage& usage) {
     case Finish::kCancelled:
       return {503, "server_error", "the server is shutting down: try another, or again later", "", "shutting_down"};
     default:
-      if (usage.invalid_request) return {400, "invalid_request_error", shortened(usage.error)};
-      return {500, "server_error", shortened(usage.error)};
+      return ApiError(usage.invalid_request ? 400 : 500,
+                      usage.invalid_request ? "invalid_request_error" : "server_error",
+                      shortened(without_folders(usage.error)))
+          .set_log_text(usage.error);
   }
 }
 

@@ -9,12 +9,14 @@ namespace {
 Json content_of(const Json& content, const std::string& where) {
   if (!content.is_array()) return content;
   Json parts = Json::array();
-  for (const Json& part : content) {
-    const std::string type = part.is_object() ? part.value("type", "") : "";
+  for (std::size_t i = 0; i < content.size(); ++i) {
+    Fields part(content[i], fmt::format("{}.content[{}].", where, i));
+    const std::string type = part.text("type", "");
     if (type == "refusal") continue;
     if (type != "input_text" && type != "output_text" && type != "text")
       fail_field(where + ".content", "'{}.content' may have parts of type input_text and output_text only", where);
-    parts.push_back({{"type", "text"}, {"text", part.value("text", Json())}});
+    const Json* text = part.take("text");
+    parts.push_back({{"type", "text"}, {"text", text == nullptr ? Json() : *text}});
   }
   return parts;
 }
@@ -73,7 +75,8 @@ Json format_of(const Json& text) {
   const Json* format = fields.take("format");
   fields.end();
   if (format == nullptr) return nullptr;
-  if (!format->is_object() || format->value("type", "") != "json_schema") return *format;
+  const auto type = format->find("type");  // the end of what is no object
+  if (type == format->end() || *type != "json_schema") return *format;
   Json named = *format;
   named.erase("type");
   return {{"type", "json_schema"}, {"json_schema", std::move(named)}};

@@ -33,9 +33,13 @@ constexpr const char* kJson = "application/json";
 
 void refuse(const ApiError& error, Out& out) {
   out.status = error.status();
+  if (error.status() == 499) {  // a status of logs; a client that closed only its writing side reads the answer
+    out.status = 400;
+    log_fields()["status"] = 499;
+  }
   if (error.status() == 503) out.set_header("Retry-After", "1");
   if (error.status() == 401) out.set_header("WWW-Authenticate", "Bearer");
-  log_fields()["error"] = error.what();
+  log_fields()["error"] = error.log_text();
   out.set_content(dump(error.json()), kJson);
 }
 
@@ -169,15 +173,20 @@ void show_model(const Context& c, const In& in, Out& out) {
   out.set_content(dump(model_json(c.service->model(), c.created)), kJson);
 }
 
-void list_sessions(const Context& c, const In&, Out& out) {
-  out.set_content(dump({{"object", "list"}, {"data", c.service->sessions().list()}}), kJson);
+// Clients of different keys share no sessions, unless the server was started so.
+Sessions& sessions_of(const Context& c, const In& in) {
+  return c.service->sessions(number_of_key(in, c.options.api_keys));
+}
+
+void list_sessions(const Context& c, const In& in, Out& out) {
+  out.set_content(dump({{"object", "list"}, {"data", sessions_of(c, in).list()}}), kJson);
 }
 
 void remove_session(const Context& c, const In& in, Out& out) {
   const std::string name = in.matches[1];
   if (!Sessions::is_name(name))
     fail_field("session", "this is no session's name: GET /v1/sessions lists those there are");
-  c.service->sessions().remove(name);
+  sessions_of(c, in).remove(name);
   out.set_content(dump({{"id", name}, {"object", "session"}, {"deleted", true}}), kJson);
 }
 
@@ -250,9 +259,11 @@ const std::vector<Route>& routes() {
       {{"GET", "/v1/methods"}, [](const Context&, const In& in, Out& out) { list_methods(in, out); }},
       {{"GET", "/v1/sessions"}, list_sessions},
       {{"GET", "/v1/sessions/NAME/memory"},
-       [](const Context& c, const In& in, Out& out) { session_memory(*c.service, in, out); }},
+       [](const Context& c, const In& in, Out& out) { session_memory(*c.service, sessions_of(c, in), in, out); }},
       {{"POST", "/v1/sessions/NAME/edit"},
-       [](const Context& c, const In& in, Out& out) { edit_session(*c.service, c.options, in, out); },
+       [](const Context& c, const In& in, Out& out) {
+         edit_session(*c.service, sessions_of(c, in), c.options, in, out);
+       },
        true},
       {{"GET", "/health"}, health},
       {{"GET", "/metrics"}, metrics},

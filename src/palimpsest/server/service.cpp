@@ -6,7 +6,7 @@
 namespace palimpsest {
 
 Service::Service(std::shared_ptr<Decoder> decoder, ServedModel model, const SchedulerOptions& options,
-                 std::unique_ptr<Sessions> sessions, std::size_t response_bytes)
+                 std::unique_ptr<SessionFolders> sessions, std::size_t response_bytes)
     : model_(std::move(model)),
       sessions_(std::move(sessions)),
       responses_(response_bytes),
@@ -20,16 +20,16 @@ Service::Service(std::shared_ptr<Decoder> decoder, ServedModel model, const Sche
       scheduler_.run(stop);
     } catch (...) {
       failed_ = true;
-      log_event("failed", {{"error", current_error().what()}}, false);
+      log_event("failed", {{"error", current_error().log_text()}}, false);
     }
   });
 }
 
 Service::~Service() = default;
 
-Sessions& Service::sessions() const {
+Sessions& Service::sessions(int key) const {
   if (sessions_ == nullptr) fail_field("session", "sessions are disabled: start the server with --session-path DIR");
-  return *sessions_;
+  return sessions_->of(key);
 }
 
 Service::Ticket::Ticket(Service& service) : service_(service) {

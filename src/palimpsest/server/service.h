@@ -24,14 +24,14 @@ class Service {
 
   // `sessions`: nullptr disables saved sessions. `response_bytes`: of stored responses. Throws Error.
   Service(std::shared_ptr<Decoder> decoder, ServedModel model, const SchedulerOptions& options,
-          std::unique_ptr<Sessions> sessions = nullptr, std::size_t response_bytes = kResponseBytes);
+          std::unique_ptr<SessionFolders> sessions = nullptr, std::size_t response_bytes = kResponseBytes);
   ~Service();
 
   const ServedModel& model() const { return model_; }
   Scheduler& scheduler() { return scheduler_; }
   const std::shared_ptr<Metrics>& metrics() const { return metrics_; }
   ResponseStore& responses() { return responses_; }
-  Sessions& sessions() const;  // throws ApiError if there are none
+  Sessions& sessions(int key) const;  // of this API key (its number); throws ApiError if there are none
 
   // New requests get 503 from now on.
   void close() { closed_ = true; }
@@ -60,7 +60,7 @@ class Service {
  private:
   ServedModel model_;
   std::shared_ptr<Metrics> metrics_ = std::make_shared<Metrics>();
-  std::unique_ptr<Sessions> sessions_;
+  std::unique_ptr<SessionFolders> sessions_;
   ResponseStore responses_;
   Scheduler scheduler_;
   std::atomic<bool> closed_ = false, failed_ = false;

@@ -46,6 +46,8 @@ class ReplyFormat;
 
 struct ChatPrompt {
   std::string text;  // control tokens are in their text form; begins without the BOS that the tokenizer adds
+  // Offsets in `text` that no control token crosses, for Vocabulary::tokenize: texts of messages have none.
+  std::vector<std::size_t> breaks = {};
   // Constrains the reply; empty: not constrained. See SamplerOptions.
   std::string grammar = {}, grammar_prefix = {};
   std::vector<std::string> grammar_triggers = {};

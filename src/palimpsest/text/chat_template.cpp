@@ -1,15 +1,20 @@
 #include "palimpsest/text/chat_template.h"
 
+#include <llama-common/jinja/lexer.h>
+#include <llama-common/jinja/parser.h>
 #include <llama-common/json-schema-to-grammar.h>
 #include <llama.h>
 
 #include <exception>
 #include <fstream>
 #include <iterator>
+#include <optional>
+#include <set>
 #include <utility>
 
 #include "palimpsest/core/error.h"
 #include "palimpsest/text/chat_template_texts.h"
+#include "palimpsest/text/message_marks.h"
 #include "palimpsest/text/reply_format-inl.h"
 #include "palimpsest/text/tool_text.h"
 #include "palimpsest/text/utf8.h"
@@ -123,6 +128,16 @@ std::string with_one_call(std::string grammar) {
   return grammar;
 }
 
+// The library throws a copy of std::exception, which has lost the reason.
+std::string parse_error(const std::string& source) {
+  try {
+    static_cast<void>(jinja::parse_from_tokens(jinja::lexer().tokenize(source)));
+    return {};
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+}
+
 const common_chat_templates& tool_templates() {
   static const common_chat_templates_ptr templates = common_chat_templates_init(nullptr, std::string(kToolTemplate));
   return *templates;
@@ -132,6 +147,7 @@ const common_chat_templates& tool_templates() {
 
 struct ChatTemplate::Impl {
   std::shared_ptr<const Vocabulary> vocabulary;
+  std::optional<MessageMarks> marks;  // nullopt: control tokens in messages have an effect
   common_chat_templates_ptr templates;
   std::string source;
   Tools tools = Tools::kNone;
@@ -142,6 +158,33 @@ struct ChatTemplate::Impl {
     } catch (const std::exception& error) {
       fail("the chat template refuses these messages: {}", last_line(error.what()));
     }
+  }
+
+  // As the template wants it.
+  ChatInput in_form(const ChatInput& input) const {
+    if (tools == Tools::kNone) return with_tools_as_text(input);
+    const bool described = !input.tools.empty() && input.tool_choice != ToolChoice::kNone && tools == Tools::kCalls;
+    return described ? with_tools_described(input) : input;
+  }
+
+  // Control tokens that may be in the text of the assistant's messages.
+  std::set<std::string> control_texts_of_replies(const common_chat_params& params) const {
+    std::vector<std::string> texts = params.preserved_tokens;
+    texts.push_back(params.thinking_start_tag);
+    texts.insert(texts.end(), params.thinking_end_tags.begin(), params.thinking_end_tags.end());
+    std::set<std::string> out;
+    for (std::string& text : texts)
+      if (!reply_tokens({text}).empty()) out.insert(std::move(text));
+    return out;
+  }
+
+  // Control tokens in the texts of messages are plain text.
+  void keep_plain(ChatInput input, const std::set<std::string>& of_replies, ChatPrompt& out) const {
+    if (!marks) return;
+    const std::string mark = marks->mark(input, of_replies, source);
+    if (mark.empty()) return;
+    out.text = apply(*templates, in_common(in_form(input))).prompt;
+    out.breaks = MessageMarks::take_out(out.text, mark);
   }
 
   // By an example: whether a required call has a grammar, and the prompt names the tool.
@@ -174,7 +217,7 @@ ChatTemplate::ChatTemplate() : impl_(std::make_unique<Impl>()) {}
 ChatTemplate::~ChatTemplate() = default;
 
 std::shared_ptr<const ChatTemplate> ChatTemplate::load(std::shared_ptr<const Vocabulary> vocabulary,
-                                                       const std::string& source) {
+                                                       const std::string& source, bool special_in_messages) {
   if (source.empty() && !vocabulary->has_chat_template())
     fail(
         "'{}' has no chat template: give one with --chat-template (chatml, llama3, ..., or a file), or use `palimpsest "
@@ -183,13 +226,15 @@ std::shared_ptr<const ChatTemplate> ChatTemplate::load(std::shared_ptr<const Voc
   std::shared_ptr<ChatTemplate> made(new ChatTemplate);
   Impl& impl = *made->impl_;
   impl.vocabulary = std::move(vocabulary);
+  if (!special_in_messages) impl.marks.emplace(impl.vocabulary->control_texts());
   const std::string text = source.empty() ? std::string() : template_text(source);
   try {
     impl.templates = common_chat_templates_init(impl.vocabulary->model(), text);
     impl.source = common_chat_templates_source(impl.templates.get());
   } catch (const std::exception& error) {
+    const std::string reason = parse_error(text.empty() ? impl.vocabulary->chat_template() : text);
     fail("the chat template of '{}' is no Jinja template: {}; give one with --chat-template",
-         source.empty() ? impl.vocabulary->path() : source, last_line(error.what()));
+         source.empty() ? impl.vocabulary->path() : source, last_line(reason.empty() ? error.what() : reason));
   }
   impl.tools = impl.tools_of_template();
   return made;
@@ -199,18 +244,18 @@ ChatPrompt ChatTemplate::apply(const ChatInput& input) const {
   const bool tools = !input.tools.empty() && input.tool_choice != ToolChoice::kNone;
   const bool as_text = impl_->tools == Tools::kNone;
   const bool one = !input.parallel_tool_calls || !input.function.empty();  // call at most
-  const bool described = tools && impl_->tools == Tools::kCalls;
-  common_chat_params params = impl_->apply(*impl_->templates, in_common(as_text     ? with_tools_as_text(input)
-                                                                        : described ? with_tools_described(input)
-                                                                                    : input));
+  common_chat_params params = impl_->apply(*impl_->templates, in_common(impl_->in_form(input)));
   ChatPrompt out{.text = std::move(params.prompt)};
+  std::set<std::string> of_replies = impl_->control_texts_of_replies(params);
   // All tools are described, even if only one may be called.
   if (tools && (as_text || !input.function.empty())) {
     common_chat_templates_inputs inputs = in_common(input);
     inputs.parallel_tool_calls = !one;
     if (!input.function.empty()) keep_tool(inputs, input.function);
     params = impl_->apply(as_text ? tool_templates() : std::as_const(*impl_->templates), inputs);
+    of_replies.merge(impl_->control_texts_of_replies(params));
   }
+  impl_->keep_plain(input, of_replies, out);
 
   out.stop = std::move(params.additional_stops);
   if (!params.grammar.empty()) {
@@ -238,10 +283,14 @@ ChatPrompt ChatTemplate::apply(const ChatInput& input) const {
   return out;
 }
 
-std::string ChatTemplate::text(const std::vector<ChatMessage>& messages, bool add_assistant) const {
+ChatPrompt ChatTemplate::apply(const std::vector<ChatMessage>& messages, bool add_assistant) const {
   ChatInput input{.messages = messages};
   input.add_assistant = add_assistant;
-  return apply(input).text;
+  return apply(input);
+}
+
+std::string ChatTemplate::text(const std::vector<ChatMessage>& messages, bool add_assistant) const {
+  return apply(messages, add_assistant).text;
 }
 
 ChatTemplate::Tools ChatTemplate::tools() const {

@@ -14,13 +14,15 @@ namespace palimpsest {
 class ChatTemplate {
  public:
   // `source`: empty for the model's own, or a name from chat_template_names(), or a file, or the text of a template.
-  // Throws Error if there is none, or if it is no template.
+  // `special_in_messages`: control tokens in the texts of messages have an effect; else they are plain text. Throws
+  // Error if there is none, or if it is no template.
   static std::shared_ptr<const ChatTemplate> load(std::shared_ptr<const Vocabulary> vocabulary,
-                                                  const std::string& source);
+                                                  const std::string& source, bool special_in_messages = false);
   ~ChatTemplate();
 
   // Throws Error if the template refuses the messages (the order of their roles, for instance).
   ChatPrompt apply(const ChatInput& input) const;
+  ChatPrompt apply(const std::vector<ChatMessage>& messages, bool add_assistant = true) const;
   std::string text(const std::vector<ChatMessage>& messages, bool add_assistant = true) const;
 
   // What the template knows of tools. Without descriptions they are in the system prompt; without calls, these have the

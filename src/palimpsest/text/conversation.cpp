@@ -13,10 +13,16 @@ std::string trimmed(const std::string& text) {
   return first == std::string::npos ? std::string() : text.substr(first, last - first + 1);
 }
 
-// The text of `whole` after `read` and `answer`; nullopt if the template changed earlier text.
-std::optional<std::string> rest_of(const std::string& whole, const std::string& read, const std::string& answer) {
-  for (const std::string& said : {answer, trimmed(answer)})  // many templates trim answers
-    if (whole.starts_with(read + said)) return whole.substr(read.size() + said.size());
+// What `whole` has after `read` and `answer`; nullopt if the template changed earlier text.
+std::optional<Conversation::Turn> rest_of(const ChatPrompt& whole, const std::string& read, const std::string& answer) {
+  for (const std::string& said : {answer, trimmed(answer)}) {  // many templates trim answers
+    if (!whole.text.starts_with(read + said)) continue;
+    const std::size_t begin = read.size() + said.size();
+    Conversation::Turn rest{.text = whole.text.substr(begin)};
+    for (const std::size_t at : whole.breaks)
+      if (at > begin) rest.breaks.push_back(at - begin);
+    return rest;
+  }
   return std::nullopt;
 }
 
@@ -26,22 +32,18 @@ Conversation::Conversation(std::shared_ptr<const ChatTemplate> chat_template, st
     : template_(std::move(chat_template)), system_(std::move(system)) {
   // Compare the second turn with the third, after answers of different lengths.
   std::vector<ChatMessage> messages = beginning();
-  std::optional<std::string> turns[2];
+  std::optional<Turn> turns[2];
   messages.push_back({"user", "first words"});
-  std::string read = render(messages);
+  std::string read = template_->text(messages);
   for (auto& turn : turns) {
     messages.push_back({"assistant", &turn == turns ? "yes" : "no, not at all"});
     messages.push_back({"user", "some more"});
-    std::string whole = render(messages);
+    ChatPrompt whole = template_->apply(messages);
     turn = rest_of(whole, read, messages[messages.size() - 2].content);
-    read = std::move(whole);
+    read = std::move(whole.text);
   }
-  turns_are_independent_ = turns[0] && turns[1] && *turns[0] == *turns[1];
+  turns_are_independent_ = turns[0] && turns[1] && turns[0]->text == turns[1]->text;
   reset();
-}
-
-std::string Conversation::render(const std::vector<ChatMessage>& messages) const {
-  return template_->text(messages);
 }
 
 std::vector<ChatMessage> Conversation::beginning() const {
@@ -60,22 +62,22 @@ Conversation::Turn Conversation::user(const std::string& text) {
   if (turns_are_independent_ && std::exchange(begun_, true)) {
     std::vector<ChatMessage> messages = beginning();
     messages.push_back({"user", "x"});
-    const std::string read = render(messages);
+    const std::string read = template_->text(messages);
     messages.push_back({"assistant", "y"});
     messages.push_back({"user", text});
-    if (auto rest = rest_of(render(messages), read, "y")) return {.text = std::move(*rest), .restart = false};
+    if (auto rest = rest_of(template_->apply(messages), read, "y")) return std::move(*rest);
     fail("the chat template cannot append this message to the conversation: rephrase it");
   }
   messages_.push_back({"user", text});
-  std::string whole = render(messages_);
+  ChatPrompt whole = template_->apply(messages_);
+  Turn turn{.text = whole.text, .breaks = whole.breaks, .restart = true};
   if (turns_are_independent_) {
     messages_ = beginning();
-    return {.text = std::move(whole), .restart = true};
+    return turn;
   }
-  Turn turn{.text = whole, .restart = true};
   if (!read_.empty())
-    if (auto rest = rest_of(whole, read_, answer_)) turn = {.text = std::move(*rest), .restart = false};
-  read_ = std::move(whole);
+    if (auto rest = rest_of(whole, read_, answer_)) turn = std::move(*rest);
+  read_ = std::move(whole.text);
   answer_.clear();
   return turn;
 }

@@ -1,6 +1,7 @@
 // A conversation as a token stream: gives the text to read for each turn, so that nothing is read twice.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <vector>
@@ -18,8 +19,9 @@ class Conversation {
   Conversation(std::shared_ptr<const ChatTemplate> chat_template, std::string system);
 
   struct Turn {
-    std::string text;      // to read before the answer; control tokens are in their text form
-    bool restart = false;  // `text` is the whole conversation: clear the model's context first
+    std::string text;                      // to read before the answer; control tokens are in their text form
+    std::vector<std::size_t> breaks = {};  // as in ChatPrompt
+    bool restart = false;                  // `text` is the whole conversation: clear the model's context first
   };
   // Adds a user message and returns the text that follows everything read and answered so far. `restart` for the first
   // turn, and if the template rewrote earlier turns.
@@ -31,7 +33,6 @@ class Conversation {
   bool keeps_messages() const { return !turns_are_independent_; }
 
  private:
-  std::string render(const std::vector<ChatMessage>& messages) const;
   std::vector<ChatMessage> beginning() const;  // the system message, if any
 
   std::shared_ptr<const ChatTemplate> template_;

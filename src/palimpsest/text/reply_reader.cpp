@@ -1,9 +1,12 @@
 #include "palimpsest/text/reply_reader.h"
 
+#include <array>
+#include <cstddef>
 #include <exception>
-#include <random>
+#include <string_view>
 #include <utility>
 
+#include "palimpsest/core/random_bytes.h"
 #include "palimpsest/text/reply_format-inl.h"
 #include "palimpsest/text/utf8.h"
 
@@ -12,9 +15,10 @@ namespace {
 
 std::string new_call_id() {
   static constexpr std::string_view kLetters = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
-  thread_local std::mt19937_64 random{std::random_device()()};
+  std::array<std::byte, 9> random;  // Mistral's templates take 9 letters
+  random_bytes(random);
   std::string id;
-  for (int i = 0; i < 9; ++i) id += kLetters[random() % kLetters.size()];  // Mistral's templates take 9 letters
+  for (const std::byte each : random) id += kLetters[std::to_integer<std::size_t>(each) % kLetters.size()];
   return id;
 }
 

@@ -21,15 +21,16 @@ std::size_t system_prompt_tokens(const ChatTemplate& chat_template, const Vocabu
   if (rest == chat.messages.begin() && chat.tools.empty()) return 0;
   chat.messages.erase(rest, chat.messages.end());
   // The text that two chats with this beginning share. The second has two turns.
-  const auto text_of = [&](const std::vector<ChatMessage>& messages) {
+  const auto prompt_of = [&](const std::vector<ChatMessage>& messages) {
     ChatInput whole = chat;
     whole.messages.insert(whole.messages.end(), messages.begin(), messages.end());
-    return chat_template.apply(whole).text;
+    return chat_template.apply(whole);
   };
   try {
-    std::string text = text_of({{"user", "A"}});
-    text.resize(common(text, text_of({{"user", "b"}, {"assistant", "c"}, {"user", "d"}})));
-    const std::vector<TokenId> tokens = vocabulary.tokenize(text, true, true);
+    ChatPrompt head = prompt_of({{"user", "A"}});
+    head.text.resize(common(head.text, prompt_of({{"user", "b"}, {"assistant", "c"}, {"user", "d"}}).text));
+    std::erase_if(head.breaks, [&](std::size_t at) { return at > head.text.size(); });
+    const std::vector<TokenId> tokens = vocabulary.tokenize_with_breaks(head.text, true, head.breaks);
     return common(tokens, prompt);
   } catch (const Error&) {  // the template refuses such a chat
     return 0;

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "palimpsest/core/error.h"
+#include "palimpsest/text/message_marks.h"
 #include "palimpsest/text/vocabulary_check.h"
 
 namespace palimpsest {
@@ -175,6 +176,47 @@ std::vector<TokenId> Vocabulary::tokenize(std::string_view text, bool add_bos, b
   return tokens;
 }
 
+// With a mark at each break, then the runs between control tokens that have marks again, without marks.
+std::vector<TokenId> Vocabulary::tokenize_with_breaks(std::string_view text, bool add_bos,
+                                                      std::span<const std::size_t> breaks) const {
+  if (breaks.empty()) return tokenize(text, add_bos, true);
+  const std::string mark = unused_character({text});
+  std::string marked;
+  std::size_t from = 0;
+  for (const std::size_t at : breaks) {
+    marked.append(text.substr(from, at - from)).append(mark);
+    from = at;
+  }
+  marked.append(text.substr(from));
+
+  std::vector<TokenId> out, run;
+  const auto end_run = [&] {
+    std::string plain = run.empty() ? std::string() : detokenize(run, true);
+    if (!MessageMarks::take_out(plain, mark).empty()) run = tokenize(plain, false, false);
+    out.insert(out.end(), run.begin(), run.end());
+    run.clear();
+  };
+  constexpr int kApart = LLAMA_TOKEN_ATTR_CONTROL | LLAMA_TOKEN_ATTR_UNKNOWN | LLAMA_TOKEN_ATTR_USER_DEFINED;
+  for (const TokenId token : tokenize(marked, add_bos, true)) {
+    if ((llama_vocab_get_attr(impl_->vocab, token) & kApart) == 0) {
+      run.push_back(token);
+      continue;
+    }
+    end_run();
+    out.push_back(token);
+  }
+  end_run();
+  return out;
+}
+
+std::vector<std::string> Vocabulary::control_texts() const {
+  std::vector<std::string> texts;
+  for (TokenId token = 0; token < size(); ++token)
+    if ((llama_vocab_get_attr(impl_->vocab, token) & (LLAMA_TOKEN_ATTR_CONTROL | LLAMA_TOKEN_ATTR_UNKNOWN)) != 0)
+      texts.emplace_back(llama_vocab_get_text(impl_->vocab, token));
+  return texts;
+}
+
 std::string Vocabulary::piece(TokenId token, bool special) const {
   return impl_->piece(token, special, false);
 }
@@ -204,6 +246,11 @@ bool Vocabulary::is_control(TokenId token) const {
 
 bool Vocabulary::has_chat_template() const {
   return llama_model_chat_template(impl_->model, nullptr) != nullptr;
+}
+
+std::string Vocabulary::chat_template() const {
+  const char* const text = llama_model_chat_template(impl_->model, nullptr);
+  return text == nullptr ? "" : text;
 }
 
 std::shared_ptr<const TokenTexts> Vocabulary::token_texts(const std::vector<TokenId>& control) const {

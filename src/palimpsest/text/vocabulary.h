@@ -1,6 +1,7 @@
 // Tokenization with libllama, loaded vocabulary-only.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <span>
 #include <string>
@@ -26,6 +27,12 @@ class Vocabulary {
   // `special`: text such as <|im_end|> becomes a control token. `add_bos`: adds BOS if the model expects one. Never
   // adds EOS.
   std::vector<TokenId> tokenize(std::string_view text, bool add_bos, bool special) const;
+  // As with `special`, but no control token crosses an offset in `breaks` (ascending): a control token's text with a
+  // break inside is plain text.
+  std::vector<TokenId> tokenize_with_breaks(std::string_view text, bool add_bos,
+                                            std::span<const std::size_t> breaks) const;
+  // The texts that become tokens only with `special`.
+  std::vector<std::string> control_texts() const;
   std::string piece(TokenId token, bool special = false) const;  // bytes; may end inside a UTF-8 character
   // The inverse of tokenize: the pieces in a row without the leading space that some vocabularies add.
   std::string detokenize(std::span<const TokenId> tokens, bool special = false) const;
@@ -35,6 +42,7 @@ class Vocabulary {
   bool is_control(TokenId token) const;
 
   bool has_chat_template() const;
+  std::string chat_template() const;  // "": none
   // For grammars. `control`: control tokens that have their text. Built at the first call, and kept for the last few
   // `control`; thread-safe.
   std::shared_ptr<const TokenTexts> token_texts(const std::vector<TokenId>& control = {}) const;
