@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -12,8 +13,11 @@
 #include "palimpsest/text/token_texts.h"
 
 struct llama_model;
+struct llama_sampler;
 
 namespace palimpsest {
+
+struct SamplerOptions;
 
 class Vocabulary {
  public:
@@ -34,10 +38,14 @@ class Vocabulary {
   bool is_end(TokenId token) const;  // end of generation: eos, eot, ...
   bool is_control(TokenId token) const;
 
+  std::optional<std::string> metadata(const char* key) const;  // a value as text, of the overrides or the file
+  int trained_context() const;                                 // 0: unknown
   bool has_chat_template() const;
   // For grammars. `control`: control tokens that have their text. Built at the first call, and kept for the last few
   // `control`; thread-safe.
   std::shared_ptr<const TokenTexts> token_texts(const std::vector<TokenId>& control = {}) const;
+  // A DRY sampler of these options, to be cloned; built at the first call; thread-safe.
+  std::shared_ptr<const llama_sampler> dry_sampler(const SamplerOptions& options) const;
   const std::string& path() const;   // of the file
   const llama_model* model() const;  // vocabulary only
 
