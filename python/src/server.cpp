@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "binding.h"
+#include "palimpsest/text/sampler_fields.h"
 
 namespace palimpsest::python {
 namespace {
@@ -25,7 +26,8 @@ class PyServer {
     ServedModel served{.vocabulary = model.vocabulary,
                        .name = name.empty() ? std::filesystem::path(model.model->path()).stem().string() : name,
                        .chat_template = templates ? ChatTemplate::load(model.vocabulary, source) : nullptr,
-                       .method = MethodPlan(session.method, plan_target(*decoder, session)).method()};
+                       .method = MethodPlan(session.method, plan_target(*decoder, session)).method(),
+                       .sampling = recommended_sampling(*model.vocabulary)};
     auto sessions = session_path.empty() ? nullptr : std::make_unique<Sessions>(session_path, std::size_t{1} << 30);
     server_ = std::make_unique<Server>(
         std::make_shared<Service>(decoder, std::move(served), scheduler, std::move(sessions)), options);
