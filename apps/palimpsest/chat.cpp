@@ -243,6 +243,7 @@ void add_chat(CLI::App& app, Action& action) {
       *command, flags->cache,
       "never evict the system prompt: it counts in the budget (auto pins it if it takes at most a quarter)");
   add_sampling_flags(*command, flags->sampling);
+  add_grammar_flags(*command, flags->sampling);
   add_draft_flags(*command, flags->drafts);
   command->callback([&action, flags] { action = [flags] { return Chat(*flags).talk(); }; });
 }

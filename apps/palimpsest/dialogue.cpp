@@ -14,8 +14,8 @@ namespace palimpsest::cli {
 
 Dialogue::Dialogue(const ChatFlags& flags)
     : flags_(flags),
-      sampling_(sampler_options(flags.sampling)),
       loaded_(load_text_model(flags.model)),
+      sampling_(sampler_options(flags.sampling, loaded_.vocabulary.get())),
       decoder_(std::make_shared<Decoder>(loaded_.model, threads_of(flags.threads, loaded_.model->hyper()))),
       template_(ChatTemplate::load(loaded_.vocabulary, flags.chat_template, flags.special_in_messages)),
       conversation_(template_, flags.system),

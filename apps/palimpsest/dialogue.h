@@ -12,6 +12,7 @@
 
 #include "palimpsest/engine/generator.h"
 #include "palimpsest/options.h"
+#include "palimpsest/sampling_flags.h"
 #include "palimpsest/text/conversation.h"
 #include "palimpsest/writer.h"
 
@@ -72,8 +73,8 @@ class Dialogue {
   void repeat(const std::string& system, const std::deque<Said>& said);
 
   ChatFlags flags_;
-  SamplerOptions sampling_;
   TextModel loaded_;
+  SamplerOptions sampling_;
   std::shared_ptr<Decoder> decoder_;
   std::shared_ptr<const ChatTemplate> template_;
   Conversation conversation_;

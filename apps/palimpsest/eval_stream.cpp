@@ -13,6 +13,7 @@
 #include "palimpsest/interrupt.h"
 #include "palimpsest/options.h"
 #include "palimpsest/progress.h"
+#include "palimpsest/sampling_flags.h"
 #include "palimpsest/system.h"
 #include "palimpsest/text/text_stream.h"
 
@@ -169,7 +170,7 @@ int run_stream_command(const StreamFlags& flags) {
     full.method = parse_method("full");
     judge = std::make_unique<Session>(decoder, full);
   }
-  Sampler sampler(sampler_options(flags.sampling), vocabulary.get(), model->hyper().vocabulary);
+  Sampler sampler(sampler_options(flags.sampling, vocabulary.get()), vocabulary.get(), model->hyper().vocabulary);
   std::FILE* text = nullptr;
   if (!flags.text.empty()) {
     if (!vocabulary) fail("a synthetic model has no vocabulary: leave out --text");
@@ -222,6 +223,7 @@ void add_eval_stream(CLI::App& eval, Action& action) {
       ->check(CLI::NonNegativeNumber);
   add_cache_flags(*command, flags->cache, kStreamMethod);
   add_sampling_flags(*command, flags->sampling);
+  add_grammar_flags(*command, flags->sampling);
   add_thread_flags(*command, flags->threads);
   command->add_flag("--no-judge", flags->no_judge, "do not evaluate each window with a full cache");
   command->add_option("--text", flags->text, "write the text to this file");

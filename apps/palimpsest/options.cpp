@@ -390,44 +390,6 @@ std::optional<Speculation> speculation_of(const DraftFlags& flags, const Vocabul
       std::make_unique<ModelDrafter>(std::move(drafter), options, flags.min_probability), drafts, speed.price);
 }
 
-void add_sampling_flags(CLI::App& command, SamplingFlags& flags) {
-  const char* group = "Sampling";
-  SamplerOptions& o = flags.options;
-  const auto number = [&](const char* name, auto& value, const char* type, const char* what) {
-    command.add_option(name, value, what)->type_name(type)->group(group)->capture_default_str();
-  };
-  number("--temp", o.temperature, "T", "temperature; 0: greedy");
-  number("--top-k", o.top_k, "K", "top-k sampling; 0: off");
-  number("--top-p", o.top_p, "P", "top-p sampling; 1: off");
-  number("--min-p", o.min_p, "P", "min-p sampling: min probability relative to the most likely token; 0: off");
-  number("--repeat-penalty", o.repeat_penalty, "X", "repetition penalty of the last --repeat-last-n tokens; 1: off");
-  number("--frequency-penalty", o.frequency_penalty, "X",
-         "frequency penalty of the last --repeat-last-n tokens; 0: off");
-  number("--presence-penalty", o.presence_penalty, "X", "presence penalty of the last --repeat-last-n tokens; 0: off");
-  number("--repeat-last-n", o.penalty_last_n, "N", "number of tokens that penalties apply to");
-  command
-      .add_option("--seed", flags.seed,
-                  "random seed; the same seed, model and flags give the same text with any number of threads")
-      ->type_name("N")
-      ->default_str("random")
-      ->group(group);
-  command.add_option("--grammar", o.grammar, "GBNF grammar that constrains the text")->type_name("TEXT")->group(group);
-  command.add_option("--grammar-file", flags.grammar_file, "GBNF grammar from a file")
-      ->type_name("FILE")
-      ->excludes("--grammar")
-      ->group(group);
-}
-
-SamplerOptions sampler_options(const SamplingFlags& flags) {
-  SamplerOptions out = flags.options;
-  if (flags.seed) out.seed = *flags.seed;
-  if (!flags.grammar_file.empty()) {
-    out.grammar = read_text(flags.grammar_file, "the grammar file");
-    if (out.grammar.empty()) fail("the grammar file '{}' is empty", flags.grammar_file);
-  }
-  return out;
-}
-
 void add_thread_flags(CLI::App& command, ThreadFlags& flags) {
   command.add_option("-t,--threads", flags.all, "number of threads; the text does not depend on it")
       ->type_name("N")

@@ -11,7 +11,6 @@
 #include "palimpsest/engine/speculation.h"
 #include "palimpsest/evict/method_plan.h"
 #include "palimpsest/model/model.h"
-#include "palimpsest/text/sampler.h"
 
 namespace palimpsest::cli {
 
@@ -86,14 +85,6 @@ std::optional<double> draft_price_of(const std::string& price);
 int draft_max_of(const DraftFlags& flags);
 // nullopt: no drafts. Throws Error, also for a draft model with another vocabulary.
 std::optional<Speculation> speculation_of(const DraftFlags& flags, const Vocabulary& vocabulary, Decoder& decoder);
-
-struct SamplingFlags {
-  SamplerOptions options;
-  std::optional<std::uint32_t> seed;
-  std::string grammar_file;
-};
-void add_sampling_flags(CLI::App& command, SamplingFlags& flags);
-SamplerOptions sampler_options(const SamplingFlags& flags);
 
 struct ThreadFlags {
   std::optional<long long> all, batch;

@@ -13,6 +13,7 @@
 #include "palimpsest/interrupt.h"
 #include "palimpsest/memory_view.h"
 #include "palimpsest/progress.h"
+#include "palimpsest/sampling_flags.h"
 #include "palimpsest/system.h"
 #include "palimpsest/text/chat_template.h"
 #include "palimpsest/text/stop.h"
@@ -141,10 +142,10 @@ int run(const RunFlags& flags) {
   std::atomic<bool>& cancel = interrupted();
   if (flags.generate.max_tokens < -1 || flags.generate.max_tokens > kMaxTokens)
     fail("-n {}: give a number of tokens up to {}, or -1 for no limit", flags.generate.max_tokens, kMaxTokens);
-  if (flags.generate.ignore_end && (!flags.sampling.options.grammar.empty() || !flags.sampling.grammar_file.empty()))
+  if (flags.generate.ignore_end && flags.sampling.constrained())
     fail("--ignore-eos with a grammar: the text must end where the grammar ends; use only one of them");
-  const SamplerOptions sampling = sampler_options(flags.sampling);
-  StopStrings{flags.generate.stop};  // throws before a long prompt is read
+  sampler_options(flags.sampling, nullptr);  // throws before the model is loaded
+  StopStrings{flags.generate.stop};          // throws before a long prompt is read
   const Method method = method_of(flags.cache, kDefaultMethod);
   if (flags.show_memory && !method.cache) fail("--show-memory: method {} has no cache to show", method.name);
   if (!flags.memory_file.empty() && !flags.memory_file.ends_with(".html"))
@@ -189,7 +190,8 @@ int run(const RunFlags& flags) {
   const auto decoder = std::make_shared<Decoder>(loaded.model, threads);
   Session session(decoder, options);
   if (flags.show_memory) session.record_memory();
-  Sampler sampler(sampling, loaded.vocabulary.get(), loaded.vocabulary->size());
+  Sampler sampler(sampler_options(flags.sampling, loaded.vocabulary.get()), loaded.vocabulary.get(),
+                  loaded.vocabulary->size());
   GenerateOptions generate_options = flags.generate;
   SnapshotText history;
   if (!flags.restore.empty()) {
@@ -299,6 +301,7 @@ void add_run(CLI::App& app, Action& action) {
   add_cache_flags(*command, flags->cache, kDefaultMethod);
   add_session_cache_flags(*command, flags->cache, "never evict the prompt: it counts in the budget");
   add_sampling_flags(*command, flags->sampling);
+  add_grammar_flags(*command, flags->sampling);
   add_draft_flags(*command, flags->drafts);
   add_json_flag(*command, flags->json);
   CLI::Option* show =

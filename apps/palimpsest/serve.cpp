@@ -1,20 +1,26 @@
 // palimpsest serve: OpenAI's HTTP API over one model and one pool of pages.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <optional>
+#include <string_view>
 #include <thread>
+#include <vector>
 
 #include "palimpsest/commands.h"
 #include "palimpsest/core/error.h"
 #include "palimpsest/interrupt.h"
+#include "palimpsest/sampling_flags.h"
 #include "palimpsest/scheduler_flags.h"
 #include "palimpsest/server/api_keys.h"
 #include "palimpsest/server/routes.h"
 #include "palimpsest/server/server.h"
 #include "palimpsest/server/systemd.h"
 #include "palimpsest/system.h"
+#include "palimpsest/text/sampler_fields.h"
 #include "palimpsest/writer.h"
 
 namespace palimpsest::cli {
@@ -61,10 +67,12 @@ struct ServeFlags {
   SchedulerFlags scheduler = {.prefix_share = 0.5};
   int max_queue = SchedulerOptions{}.max_queue;
   std::string alias, chat_template, api_key_file, pooling;
+  bool strict_model = false;
   std::string session_path;
   bool shared_sessions = false, special_in_messages = false;
   double body_mib = 8, session_mib = 1024, timeout = 600, shutdown_timeout = 10, ping = 15, response_mib = 64;
-  long long default_max_tokens = 1024;
+  std::optional<long long> max_tokens, chat_tokens;  // defaults of requests, of chats
+  SamplingFlags sampling;
 };
 
 std::chrono::milliseconds milliseconds(double seconds, const char* flag) {
@@ -80,11 +88,25 @@ Pooling pooling_of(const std::string& word, const Hyperparameters& hyper) {
   fail("--pooling {}: give none, mean or last", word);
 }
 
+// "a,b" -> a, b
+std::vector<std::string> names_of(std::string_view list) {
+  std::vector<std::string> out;
+  while (!list.empty()) {
+    const std::string_view name = list.substr(0, list.find(','));
+    if (name.empty()) fail("--alias: a name is empty: give names separated by commas");
+    out.emplace_back(name);
+    list.remove_prefix(std::min(list.size(), name.size() + 1));
+  }
+  return out;
+}
+
 int serve(ServeFlags flags) {
   std::atomic<bool>& interrupt = interrupted();
   if (flags.server.port < 0 || flags.server.port > 65535)
     fail("--port {}: give a number from 0 (any free port) to 65535", flags.server.port);
-  if (flags.default_max_tokens < 1) fail("--default-max-tokens {}: give at least 1", flags.default_max_tokens);
+  for (const auto& [tokens, flag] : {std::pair(flags.max_tokens, "-n"), {flags.chat_tokens, "--default-max-tokens"}})
+    if (tokens && (*tokens == 0 || *tokens < -1 || *tokens > kMaxTokens))
+      fail("{} {}: give at least 1, or -1 for as many as the trained context has", flag, *tokens);
   if (const char* key = std::getenv("PALIMPSEST_API_KEY"); flags.server.api_keys.empty() && key != nullptr)
     flags.server.api_keys = {key};
   if (!flags.api_key_file.empty())
@@ -112,14 +134,22 @@ int serve(ServeFlags flags) {
   scheduler.max_queue = flags.max_queue;
 
   const bool templates = !flags.chat_template.empty() || loaded.vocabulary->has_chat_template();
+  std::vector<std::string> names = names_of(flags.alias);
+  if (names.empty()) names = {std::filesystem::path(loaded.model->path()).stem().string()};
   ServedModel served{
       .vocabulary = loaded.vocabulary,
-      .name = flags.alias.empty() ? std::filesystem::path(loaded.model->path()).stem().string() : flags.alias,
+      .name = names.front(),
+      .aliases = {names.begin() + 1, names.end()},
+      .strict = flags.strict_model,
       .chat_template =
           templates ? ChatTemplate::load(loaded.vocabulary, flags.chat_template, flags.special_in_messages) : nullptr,
       .method = session.method,
       .pooling = pooling_of(flags.pooling, hyper),
-      .default_max_tokens = flags.default_max_tokens};
+      .sampling = sampler_options(flags.sampling, loaded.vocabulary.get())};
+  check(served.sampling, loaded.vocabulary.get());
+  served.completion_max_tokens = flags.max_tokens;
+  if (flags.max_tokens) served.default_max_tokens = *flags.max_tokens;
+  if (flags.chat_tokens) served.default_max_tokens = *flags.chat_tokens;
   const auto decoder = std::make_shared<Decoder>(loaded.model, threads_of(flags.threads, hyper));
   const std::size_t session_space = mib_to_bytes(flags.session_mib, "--session-space");
   auto sessions = flags.session_path.empty()
@@ -166,7 +196,13 @@ void add_serve(CLI::App& app, Action& action) {
       ->allow_extra_args(false)
       ->default_str("$PALIMPSEST_API_KEY, else none");
   option(group, "--api-key-file", flags->api_key_file, "FILE", "more API keys, one a line")->default_str("none");
-  option(group, "--alias", flags->alias, "NAME", "model name in the API")->default_str("the file name");
+  option(group, "--alias", flags->alias, "NAMES",
+         "model name in the API; A,B,...: the first one, and other names of it")
+      ->default_str("the file name");
+  command
+      ->add_flag("--strict-model", flags->strict_model,
+                 "refuse requests for another model name with 404; without: any name is accepted")
+      ->group(group);
   option(group, "--chat-template", flags->chat_template, "NAME|FILE", kChatTemplateHelp)
       ->default_str("the model's own");
   command
@@ -174,8 +210,11 @@ void add_serve(CLI::App& app, Action& action) {
           "--special-tokens-in-messages", flags->special_in_messages,
           "control tokens in the texts of messages and tools (<|im_end|>) have an effect; default: they are plain text")
       ->group(group);
-  option(group, "--default-max-tokens,--chat-tokens", flags->default_max_tokens, "N",
-         "default max_tokens of a chat request");
+  option(group, "-n,--n-predict", flags->max_tokens, "N",
+         "default max_tokens of requests; -1: as many as the trained context has")
+      ->default_str("1024 in chats, 16 in completions");
+  option(group, "--default-max-tokens,--chat-tokens", flags->chat_tokens, "N", "default max_tokens of chat requests")
+      ->default_str("--n-predict");
   option(group, "--pooling", flags->pooling, "none|mean|last",
          "how the hidden states of a text become an embedding; none: no embeddings")
       ->default_str("the model file's, else mean");
@@ -209,6 +248,7 @@ void add_serve(CLI::App& app, Action& action) {
   add_thread_flags(*command, flags->threads);
   add_cache_flags(*command, flags->cache, kDefaultMethod);
   hide_layerwise_flag(*command);
+  add_sampling_flags(*command, flags->sampling);
   command->callback([&action, flags] { action = [flags] { return serve(*flags); }; });
 }
 

@@ -198,11 +198,12 @@ class Model:
         compression_ratio: float | None = None,
         stop: str | Sequence[str] = (),
         ignore_eos: bool = False,
-        temperature: float = 0.8,
-        top_k: int = 40,
-        top_p: float = 0.95,
-        min_p: float = 0.05,
-        repeat_penalty: float = 1.0,
+        temperature: float | None = None,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        min_p: float | None = None,
+        repeat_penalty: float | None = None,
+        sampling: Mapping[str, Any] | None = None,
         seed: int | None = None,
         grammar: str = "",
         session: Session | None = None,
@@ -218,6 +219,9 @@ class Model:
             stop: the text ends before the first of these.
             ignore_eos: continue after end-of-text tokens.
             temperature, top_k, top_p, min_p, repeat_penalty: sampling, as llama.cpp's; temperature 0: the likeliest token.
+                None: what the model file recommends (`general.sampling.*`), else 0.8, 40, 0.95, 0.05, 1.
+            sampling: more options under llama-server's names: ``{"dry_multiplier": 0.8, "xtc_probability": 0.5, ...}``, also
+                `min_tokens`, `stop_token_ids`, `dry_sequence_breakers`, `samplers`.
             seed: the same seed gives the same text; None: another each time.
             grammar: GBNF that the text must match.
             session: continue this session; then give no method.
@@ -235,9 +239,16 @@ class Model:
             session = self._open(len(tokens), method, budget, compression_ratio, options)
         elif budget is not None or compression_ratio is not None or options:
             raise _palimpsest.Error("a session has its method already: give a method's options to Model.session")
+        numbers = dict(sampling or {})
+        named = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p, "repeat_penalty": repeat_penalty}
+        numbers.update({name: value for name, value in named.items() if value is not None})
+        breakers, order = numbers.pop("dry_sequence_breakers", None), numbers.pop("samplers", None)
+        if order is not None and not isinstance(order, str):
+            order = ";".join(order)
+        min_tokens, stop_tokens = numbers.pop("min_tokens", 0), list(numbers.pop("stop_token_ids", ()))
         native = _palimpsest.Generation(
-            session._native, tokens, max_tokens, [stop] if isinstance(stop, str) else list(stop), ignore_eos, temperature,
-            top_k, top_p, min_p, repeat_penalty, seed, grammar,
+            session._native, tokens, max_tokens, [stop] if isinstance(stop, str) else list(stop), ignore_eos, numbers, breakers,
+            order, min_tokens, stop_tokens, seed, grammar,
         )  # fmt: skip
         return Generation(native, session)
 

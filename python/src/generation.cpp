@@ -1,6 +1,8 @@
 // Generation, a token at a time: the loop of engine/generator.cpp without drafts, for Python's iterators.
+#include <map>
 #include <optional>
 
+#include "palimpsest/text/sampler_fields.h"
 #include "palimpsest/text/text_stream.h"
 #include "session.h"
 
@@ -34,7 +36,7 @@ class PyGeneration {
       logits = session_.decode(unread_);
     }
     const TokenId token = sampler_.sample(logits);
-    if (!ignore_end_ && vocabulary_->is_end(token)) {
+    if ((!ignore_end_ && vocabulary_->is_end(token)) || sampler_.stops_at(token)) {
       unread_ = -1;
       return end("end", {}, -1);
     }
@@ -75,21 +77,24 @@ void bind_generation(nb::module_& m) {
       .def(
           "__init__",
           [](PyGeneration* self, PySession& session, std::vector<TokenId> prompt, long long max_tokens,
-             std::vector<std::string> stop, bool ignore_eos, float temperature, int top_k, float top_p, float min_p,
-             float repeat_penalty, std::optional<std::uint32_t> seed, const std::string& grammar) {
-            SamplerOptions sampling;
-            sampling.temperature = temperature;
-            sampling.top_k = top_k;
-            sampling.top_p = top_p;
-            sampling.min_p = min_p;
-            sampling.repeat_penalty = repeat_penalty;
+             std::vector<std::string> stop, bool ignore_eos, const std::map<std::string, double>& numbers,
+             std::optional<std::vector<std::string>> breakers, std::optional<std::string> samplers,
+             long long min_tokens, std::vector<TokenId> stop_tokens, std::optional<std::uint32_t> seed,
+             const std::string& grammar) {
+            SamplerOptions sampling = recommended_sampling(*session.model().vocabulary);
+            for (const auto& [name, value] : numbers)
+              if (!set_number(sampling, name, value)) fail("sampling: there is no option '{}'", name);
+            if (breakers) sampling.dry_breakers = *std::move(breakers);
+            if (samplers) sampling.samplers = parse_samplers(*samplers);
+            sampling.min_tokens = min_tokens;
+            sampling.stop_tokens = std::move(stop_tokens);
             if (seed) sampling.seed = *seed;
             sampling.grammar = grammar;
             new (self) PyGeneration(session, std::move(prompt), sampling, max_tokens, std::move(stop), ignore_eos);
           },
           nb::arg("session"), nb::arg("prompt"), nb::arg("max_tokens"), nb::arg("stop"), nb::arg("ignore_eos"),
-          nb::arg("temperature"), nb::arg("top_k"), nb::arg("top_p"), nb::arg("min_p"), nb::arg("repeat_penalty"),
-          nb::arg("seed").none(), nb::arg("grammar"), nb::keep_alive<1, 2>())
+          nb::arg("numbers"), nb::arg("breakers").none(), nb::arg("samplers").none(), nb::arg("min_tokens"),
+          nb::arg("stop_tokens"), nb::arg("seed").none(), nb::arg("grammar"), nb::keep_alive<1, 2>())
       .def(
           "next",
           [](PyGeneration& self) -> nb::object {

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "binding.h"
+#include "palimpsest/text/sampler_fields.h"
 
 namespace palimpsest::python {
 namespace {
@@ -26,7 +27,8 @@ class PyServer {
         .vocabulary = model.vocabulary,
         .name = name.empty() ? std::filesystem::path(model.model->path()).stem().string() : name,
         .chat_template = templates ? ChatTemplate::load(model.vocabulary, source, special_in_messages) : nullptr,
-        .method = MethodPlan(session.method, plan_target(*decoder, session)).method()};
+        .method = MethodPlan(session.method, plan_target(*decoder, session)).method(),
+        .sampling = recommended_sampling(*model.vocabulary)};
     auto sessions = session_path.empty() ? nullptr
                                          : std::make_unique<SessionFolders>(session_path, std::size_t{1} << 30,
                                                                             options.api_keys, shared_sessions);

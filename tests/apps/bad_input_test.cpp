@@ -132,11 +132,12 @@ TEST_F(BadInputTest, Numbers) {
   expect_refused({"run", "-m", model_, "-t", "1000000"}, "--threads");
   expect_refused({"run", "-m", model_, "-t", "two"}, "--threads");
   expect_refused({"run", "-m", model_, "--threads-batch", "0"}, "--threads-batch");
-  expect_refused(on({"run", "--temp", "-1"}), "temperature");
-  expect_refused(on({"run", "--temp", "nan"}), "temperature");
-  expect_refused(on({"run", "--top-p", "2"}), "top-p");
-  expect_refused(on({"run", "--top-k", "-3"}), "top-k");
-  expect_refused(on({"run", "--seed", "-1"}), "--seed");
+  expect_refused(on({"run", "--temp", "1001"}), "--temp is 1001");
+  expect_refused(on({"run", "--temp", "nan"}), "--temp");
+  expect_refused(on({"run", "--top-p", "2"}), "--top-p is 2");
+  expect_refused(on({"run", "--mirostat", "3"}), "--mirostat is 3");
+  expect_refused(on({"run", "--samplers", "top_k;best"}), "best");
+  expect_refused(on({"run", "--seed", "-2"}), "--seed");
   expect_refused(on({"run", "--stop", ""}), "stop string");
   expect_refused(on({"run", "--grammar", "root ::= \"a\"", "--ignore-eos"}), "--ignore-eos");
   expect_refused(on({"run", "--device", "abacus"}), "abacus");

@@ -100,6 +100,18 @@ TEST_F(GeneratorTest, AnEndTokenEndsUnlessIgnored) {
   EXPECT_EQ(g.tokens, 1);
 }
 
+TEST_F(GeneratorTest, AStopTokenEndsEvenIfEndsAreIgnored) {
+  SamplerOptions sampling = greedy();
+  const GenerateOptions options{.max_tokens = 50, .stop = {}, .ignore_end = true, .keep = true};
+  const Generation whole = write({vocabulary_->bos()}, options, sampling);
+  sampling.stop_tokens = {vocabulary_->size() - 1, whole.written.at(20)};
+  const auto first = std::ranges::find(whole.written, whole.written.at(20)) - whole.written.begin();
+  const Generation g = write({vocabulary_->bos()}, options, sampling);
+  EXPECT_EQ(g.finish, Finish::kEnd);
+  EXPECT_EQ(g.tokens, first);
+  EXPECT_EQ(g.unread, -1);
+}
+
 TEST_F(GeneratorTest, BytesOfACharacterComeTogether) {
   SamplerOptions sampling = greedy();
   sampling.grammar = "root ::= \"\xC3\xA9\xE2\x82\xAC\" \"!\"";  // not in the vocabulary: generated as single bytes

@@ -169,6 +169,31 @@ TEST_F(SnapshotTest, GoesOnToTheLastBit) {
     }
 }
 
+// States of samplers that older programs do not have: in files of version 2, and only there.
+TEST_F(SnapshotTest, HoldsTheStatesOfSamplers) {
+  const auto decoder = seeded_decoder();
+  const SessionOptions options = snapshot_options("h2o:budget=40");
+  const auto version = [&](const SamplerOptions& how) {
+    Writer first(decoder, options, how);
+    first.begin(std::vector<TokenId>(50, 7));
+    first.go_on(30);
+    save_snapshot(path(), first.session, &first.sampler, first.text);
+    SamplerOptions again = how;
+    again.seed = 0;
+    Writer second(decoder, options, again);
+    second.text = load_snapshot(path(), second.session, &second.sampler);
+    EXPECT_EQ(second.sampler.state(), first.sampler.state());
+    EXPECT_EQ(first.go_on(40), second.go_on(40));
+    EXPECT_EQ(second.text.tokens, first.text.tokens);
+    return static_cast<int>(file_content(path()).at(8));
+  };
+  EXPECT_EQ(version({.seed = 1}), 1);
+  EXPECT_EQ(version({.xtc_probability = 0.5F, .seed = 2}), 2);
+  EXPECT_EQ(version({.mirostat = 1, .seed = 3}), 2);
+  EXPECT_EQ(version({.mirostat = 2, .seed = 4}), 2);
+  EXPECT_EQ(version({.min_tokens = 50, .stop_tokens = {1, 2, 3}, .seed = 5}), 2);
+}
+
 TEST_F(SnapshotTest, HoldsNothingOfDeadSlots) {
   Session session(seeded_decoder(), snapshot_options("sparse:budget=20", CacheType::kF32));
   session.prefill(std::vector<TokenId>(60, 5));  // some page of 16 is mostly empty

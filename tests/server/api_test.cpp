@@ -52,7 +52,7 @@ TEST_F(ApiTest, HintsChangeNothing) {
     EXPECT_EQ(text_of(running_.answer(kText, body)), text) << hint;
   }
   for (const char* other : {R"({"best_of":3})", R"({"suffix":"end"})", R"({"max_completion_tokens":9})",
-                            R"({"use_beam_search":true})", R"({"mirostat":1})"}) {
+                            R"({"use_beam_search":true})", R"({"tfs_z":0.5})"}) {
     Json body = plain;
     body.merge_patch(Json::parse(other));
     EXPECT_EQ(running_.refusal(kText, body).first, 400) << other;

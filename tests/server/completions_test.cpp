@@ -60,6 +60,7 @@ TEST_F(Completions, ManyAtATimeAreWhatTheyAreAlone) {
       const Json body = {{"prompt", prompts[i]},
                          {"max_tokens", 100},
                          {"seed", i},
+                         {"temperature", 1},
                          {"cache", {{"method", i % 2 == 0 ? "streaming" : "h2o"}, {"budget", 40 + 8 * i}}}};
       const auto pieces = events(stream(kText, body));
       got[i] = texts(pieces)[0];
@@ -148,7 +149,7 @@ TEST_F(Completions, StopStringsEndTheText) {
 }
 
 TEST_F(Completions, SeveralAnswersAreNumberedAndTheFirstIsTheOnlyOne) {
-  Json body = {{"prompt", {"The cat", "The dog"}}, {"max_tokens", 40}, {"seed", 3}, {"n", 3}};
+  Json body = {{"prompt", {"The cat", "The dog"}}, {"max_tokens", 40}, {"temperature", 1}, {"seed", 3}, {"n", 3}};
   const Json answer = running_->answer(kText, body);
   ASSERT_EQ(answer["choices"].size(), 6u);
   for (int i = 0; i < 6; ++i) EXPECT_EQ(answer["choices"][i]["index"], i);
@@ -215,7 +216,8 @@ TEST_F(Completions, AChatIsItsTemplateContinued) {
   const std::string text = ChatTemplate::load(served_vocabulary(), "chatml")
                                ->text({{"system", "You tell stories."}, {"user", "Tell me one."}});
   Json body = {{"model", "stories"}, {"messages", messages}, {"max_completion_tokens", 60},
-               {"seed", 5},          {"logprobs", true},     {"top_logprobs", 2}};
+               {"seed", 5},          {"logprobs", true},     {"top_logprobs", 2},
+               {"temperature", 1}};
   const Json answer = running_->answer(kChat, body);
   EXPECT_EQ(answer["object"], "chat.completion");
   const Json& choice = answer["choices"][0];

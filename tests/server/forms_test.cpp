@@ -199,7 +199,9 @@ TEST_F(FormsTest, OllamasGenerateToolsAndTags) {
   const Json tags = Json::parse(running_.client().Get("/api/tags")->body);
   EXPECT_EQ(tags["models"][0]["name"], "stories:latest");
   EXPECT_GT(tags["models"][0]["size"], 1000);
-  EXPECT_EQ(running_.refusal("/api/chat", {{"model", "other"}, {"messages", Json::array()}}).first, 404);
+  ServerSetup setup;
+  setup.strict_model = true;
+  EXPECT_EQ(Running(setup).refusal("/api/chat", {{"model", "other"}, {"messages", Json::array()}}).first, 404);
   EXPECT_EQ(running_.refusal("/api/generate", {{"prompt", "x"}, {"suffix", "y"}}).first, 400);
 }
 

@@ -10,11 +10,14 @@ std::shared_ptr<Service> make_service(const ServerSetup& setup) {
   ServedModel model{
       .vocabulary = served_vocabulary(),
       .name = "stories",
+      .aliases = setup.aliases,
+      .strict = setup.strict_model,
       .chat_template = setup.chat_template.empty()
                            ? nullptr
                            : ChatTemplate::load(served_vocabulary(), setup.chat_template, setup.special_in_messages),
       .method = parse_method("streaming:budget=128"),
-      .pooling = setup.pooling};
+      .pooling = setup.pooling,
+      .sampling = setup.sampling};
   auto sessions = setup.session_path.empty()
                       ? nullptr
                       : std::make_unique<SessionFolders>(setup.session_path, setup.session_space, setup.server.api_keys,
@@ -111,7 +114,7 @@ std::string alone(const std::string& prompt, const std::string& method, long lon
   options.page_size = setup.scheduler.page_size;
   options.chunk = setup.scheduler.chunk;
   Session session(std::make_shared<Decoder>(served_model(), 1), options);
-  SamplerOptions sampling{.temperature = temperature, .top_k = 0, .top_p = 1, .min_p = 0, .seed = seed, .grammar = {}};
+  const SamplerOptions sampling{.temperature = temperature, .seed = seed};
   const auto words = served_vocabulary();
   Sampler sampler(sampling, words.get(), words->size());
   std::string text;

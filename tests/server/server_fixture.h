@@ -33,6 +33,9 @@ struct ServerSetup {
   std::string chat_template = "chatml";  // empty: none
   bool special_in_messages = false;
   Pooling pooling = Pooling::kMean;
+  SamplerOptions sampling;  // of requests that give none
+  std::vector<std::string> aliases;
+  bool strict_model = false;
   std::size_t response_bytes = Service::kResponseBytes;
   std::string session_path;  // empty: no sessions
   std::size_t session_space = std::size_t{1} << 30;

@@ -222,7 +222,7 @@ def main():
         print(f"openai client: skipped, {error}", file=sys.stderr)
         client = False
     folder = tempfile.TemporaryDirectory()
-    server = Server(arguments.program, "--port", free_port(EXAMPLES_PORT), "--chat-template", "chatml",
+    server = Server(arguments.program, "--port", free_port(EXAMPLES_PORT), "--strict-model", "--chat-template", "chatml",
                     "--session-path", folder.name)
     try:
         curl_examples(server)

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
 
 #include "palimpsest/core/byte_stream.h"
@@ -15,22 +16,37 @@ namespace palimpsest {
 namespace {
 
 constexpr std::array<char, 8> kMagic = {'P', 'L', 'M', 'P', 'S', 'E', 'S', 'T'};
-constexpr std::uint32_t kVersion = 1, kByteOrder = 0x01020304;
+// Version kOfSamplers adds the states of XTC, min_tokens and Mirostat; it is written only if one of them is not 0.
+constexpr std::uint32_t kVersion = 1, kOfSamplers = 2, kByteOrder = 0x01020304;
 constexpr std::uint64_t kMaxDraws = std::uint64_t{1} << 40;  // of a sampler: more than years of sampling
 
-void put_state(ByteWriter& out, const Sampler::State& s) {
+std::uint32_t version_of(const Sampler* sampler) {
+  if (sampler == nullptr) return kVersion;
+  const Sampler::State s = sampler->state();
+  return s.xtc_draws != 0 || s.tokens != 0 || s.mu != 0 ? kOfSamplers : kVersion;
+}
+
+void put_state(ByteWriter& out, std::uint32_t version, const Sampler::State& s) {
   out.array(std::span<const TokenId>(s.history));
   out.array(std::span<const std::int32_t>(s.grammar));
   out.put(s.draws);
   out.put(s.single_candidate);
+  if (version == kVersion) return;
+  out.put(s.xtc_draws);
+  out.put(s.tokens);
+  out.put(s.mu);
 }
 
-Sampler::State get_state(ByteReader& in) {
+Sampler::State get_state(ByteReader& in, std::uint32_t version) {
   Sampler::State s;
   s.history = in.array<TokenId>();
   s.grammar = in.array<std::int32_t>();
   s.draws = in.get<std::uint64_t>();
   s.single_candidate = in.get<std::uint64_t>();
+  if (version == kVersion) return s;
+  s.xtc_draws = in.get<std::uint64_t>();
+  s.tokens = in.get<std::uint64_t>();
+  s.mu = in.get<float>();
   return s;
 }
 
@@ -59,7 +75,8 @@ bool same_choices(Method a, const Method& b) {
 void serialize_snapshot(ByteWriter& out, const Model& model, const Sequence& sequence, const Sampler* sampler,
                         const SnapshotText& text) {
   out.put(kMagic);
-  out.put(kVersion);
+  const std::uint32_t version = version_of(sampler);
+  out.put(version);
   out.put(kByteOrder);
   out.put(fingerprint(model));
   out.text(spell_out(sequence.options().method));
@@ -68,7 +85,7 @@ void serialize_snapshot(ByteWriter& out, const Model& model, const Sequence& seq
   out.put(static_cast<std::uint8_t>(sampler != nullptr));
   if (sampler != nullptr) {
     out.put(sampler->seed());
-    put_state(out, sampler->state());
+    put_state(out, version, sampler->state());
   }
   sequence.save(out);
 }
@@ -116,8 +133,10 @@ Snapshot::Snapshot(const std::string& path, const Model& model, const std::strin
   ByteReader in(file_, name_ + " is damaged");
   if (in.left() < sizeof kMagic || in.get<std::array<char, 8>>() != kMagic)
     fail("{}: is no snapshot of this program", name_);
-  if (const auto version = in.get<std::uint32_t>(); version != kVersion)
-    fail("{}: is a snapshot of version {}; this program reads version {}: create it again", name_, version, kVersion);
+  const auto version = in.get<std::uint32_t>();
+  if (version != kVersion && version != kOfSamplers)
+    fail("{}: is a snapshot of version {}; this program reads versions {} and {}: create it again", name_, version,
+         kVersion, kOfSamplers);
   if (in.get<std::uint32_t>() != kByteOrder) fail("{}: was written by a machine of another byte order", name_);
   in.require(in.left() > 8, "it ends too early");
   ByteReader all = in;
@@ -140,9 +159,11 @@ Snapshot::Snapshot(const std::string& path, const Model& model, const std::strin
   has_sampler_ = in.get<std::uint8_t>() != 0;
   if (has_sampler_) {
     seed_ = in.get<std::uint32_t>();
-    sampler_ = get_state(in);
+    sampler_ = get_state(in, version);
     require_known(sampler_.history);
-    in.require(sampler_.draws <= kMaxDraws && sampler_.single_candidate <= kMaxDraws, "an impossible count of draws");
+    in.require(std::max({sampler_.draws, sampler_.single_candidate, sampler_.xtc_draws}) <= kMaxDraws,
+               "an impossible count of draws");
+    in.require(std::isfinite(sampler_.mu), "an impossible state of Mirostat");
   }
   in.release();
   rest_ = in;

@@ -33,7 +33,7 @@ const char* name_of(Finish finish);  // "end", "length", "stop", "cancelled", "d
 
 struct SampledToken {
   TokenId token = -1;
-  bool end = false;                                              // an end-of-text token, not part of the text
+  bool end = false;                                              // an end-of-text or stop token, not part of the text
   bool given = false;                                            // of TokenLoop::Options::given
   float logprob = 0;                                             // ln of its probability, before any sampler option
   std::span<const std::pair<TokenId, float>> top_logprobs = {};  // likeliest first; valid during the call
@@ -78,6 +78,9 @@ class TokenLoop {
  private:
   bool next_is_given() const { return tokens_ < std::ssize(options_.given); }
   TokenId next_token(std::span<const float> row);
+  bool ends_text(TokenId token) const {
+    return (vocabulary_ != nullptr && !options_.ignore_end && vocabulary_->is_end(token)) || sampler_->stops_at(token);
+  }
 
   Options options_;
   Sampler* sampler_;
@@ -101,8 +104,7 @@ std::optional<Finish> TokenLoop::advance(std::span<const float> logits, std::siz
     sampled.token = next_token(row);
     last_ = sampled.token;
     ++tokens_;
-    sampled.end =
-        !sampled.given && vocabulary_ != nullptr && !options_.ignore_end && vocabulary_->is_end(sampled.token);
+    sampled.end = !sampled.given && ends_text(sampled.token);
     if (speculation_ != nullptr && !sampled.end) speculation_->append({&last_, 1});
     const std::optional<Finish> finish = put(sampled, row);
     if (sampled.end) return Finish::kEnd;

@@ -34,8 +34,11 @@ Answer::Answer(std::shared_ptr<const Vocabulary> vocabulary, std::shared_ptr<Mai
   if (options_.first < 0) return;
   Event event{.choice = options_.choice, .text = {}, .logs = {}};
   std::string text = text_.put(options_.first);
-  pending_logs_.push_back(
-      {.bytes = text_.bytes(), .logprob = std::numeric_limits<float>::quiet_NaN(), .top = {}, .offset = text_.begin()});
+  pending_logs_.push_back({.id = options_.first,
+                           .bytes = text_.bytes(),
+                           .logprob = std::numeric_limits<float>::quiet_NaN(),
+                           .top = {},
+                           .offset = text_.begin()});
   release(std::move(text), false, event);
   mailbox_->put(std::move(event));
 }
@@ -43,6 +46,7 @@ Answer::Answer(std::shared_ptr<const Vocabulary> vocabulary, std::shared_ptr<Mai
 void Answer::release(std::string shown, bool all, Event& event) {
   released_ += count_characters(shown);
   event.text += shown;
+  if (all || !event.text.empty()) event.tokens = std::exchange(pending_tokens_, {});
   while (!pending_logs_.empty() && (all || pending_logs_.front().offset < released_)) {
     event.logs.push_back(std::move(pending_logs_.front()));
     pending_logs_.pop_front();
@@ -56,9 +60,14 @@ bool Answer::written(const SampledToken& token) {
   if (token.end) return true;
 
   std::string text = text_.put(token.token);
+  if (options_.tokens) pending_tokens_.push_back(token.token);
   if (options_.logs) {
-    TokenLog log{.bytes = text_.bytes(), .logprob = token.logprob, .top = {}, .offset = text_.begin()};
-    for (const auto& [id, logprob] : token.top_logprobs) log.top.emplace_back(vocabulary_->piece(id, true), logprob);
+    TokenLog log{
+        .id = token.token, .bytes = text_.bytes(), .logprob = token.logprob, .top = {}, .offset = text_.begin()};
+    for (const auto& [id, logprob] : token.top_logprobs) {
+      log.top.emplace_back(vocabulary_->piece(id, true), logprob);
+      log.top_ids.push_back(id);
+    }
     pending_logs_.push_back(std::move(log));
   }
   Event event{.choice = options_.choice, .text = {}, .logs = {}};
@@ -76,6 +85,7 @@ void Answer::memory(MemoryUpdate update) {
 void Answer::finished(Finish finish, const Usage& usage) {
   Event event{.choice = options_.choice, .text = {}, .logs = {}, .last = true, .finish = finish, .usage = usage};
   event.kept = std::move(kept_);
+  event.stop_word = text_.stop_word();
   std::string rest = text_.finish();
   release(std::move(rest), !text_.stopped(), event);
   if (usage.tokens > 0) metrics_->time_to_first_token.add(usage.ttft_ms / 1000);

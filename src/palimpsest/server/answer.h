@@ -17,9 +17,11 @@
 namespace palimpsest {
 
 struct TokenLog {
+  TokenId id = -1;
   std::string bytes;  // may end inside a UTF-8 character
   float logprob = 0;  // NaN: it has none (the first token of a text)
   std::vector<std::pair<std::string, float>> top;
+  std::vector<TokenId> top_ids = {};
   long long offset = 0;  // of its text in the answer's text, in characters
 };
 
@@ -27,10 +29,12 @@ struct Event {
   int choice = 0;
   std::string text;                                 // whole characters; may be empty
   std::vector<TokenLog> logs;                       // of this text's tokens, if log probabilities are requested
+  std::vector<TokenId> tokens = {};                 // written since the event before, if Answer::Options::tokens
   std::shared_ptr<const MemoryUpdate> memory = {};  // an update of the memory map: an event of its own
   bool last = false;                                // the members below are set only in the last event
   Finish finish = Finish::kCancelled;
   Usage usage = {};
+  std::string stop_word = {};                     // that ended the text
   std::shared_ptr<const KeptSequence> kept = {};  // the sequence, if requested: RequestListener::kept
 };
 
@@ -58,7 +62,7 @@ class Answer final : public RequestListener {
   struct Options {
     int choice = 0;
     TextStream::Options text;
-    bool logs = false;
+    bool logs = false, tokens = false;
     TokenId first = -1;  // the text begins with this token of the prompt, without a log probability; -1: none
   };
   Answer(std::shared_ptr<const Vocabulary> vocabulary, std::shared_ptr<Mailbox> mailbox,
@@ -81,6 +85,7 @@ class Answer final : public RequestListener {
   TextStream text_;
   long long released_ = 0;  // characters released so far
   std::deque<TokenLog> pending_logs_;
+  std::vector<TokenId> pending_tokens_;
   std::optional<Clock::time_point> last_token_;
   std::shared_ptr<const KeptSequence> kept_;
 };

@@ -1,8 +1,6 @@
 #include "palimpsest/server/completion_request.h"
 
 #include <algorithm>
-#include <charconv>
-#include <cmath>
 #include <iterator>
 #include <optional>
 #include <utility>
@@ -15,6 +13,7 @@
 #include "palimpsest/server/memory_events.h"
 #include "palimpsest/server/output_shape.h"
 #include "palimpsest/server/prompts.h"
+#include "palimpsest/server/sampling_fields.h"
 #include "palimpsest/server/sessions.h"
 #include "palimpsest/text/system_prompt.h"
 
@@ -22,7 +21,6 @@ namespace palimpsest {
 namespace {
 
 constexpr long long kMaxTokens = 1LL << 40;
-constexpr std::size_t kMaxBiased = 1024;
 constexpr std::size_t kMaxStops = 16, kMaxStopBytes = 1024;  // each answer has a copy
 constexpr std::size_t kMaxEcho = std::size_t{8} << 20;       // bytes of prompts in an answer
 
@@ -84,35 +82,6 @@ void read_stop(const Json* stop, std::vector<std::string>& out) {
   }
 }
 
-// {"TOKEN": bias, ...}
-void read_bias(const Json* bias, SamplerOptions& out) {
-  if (bias == nullptr) return;
-  if (!bias->is_object() || bias->size() > kMaxBiased)
-    fail_field("logit_bias", "'logit_bias' must be an object with at most {} tokens", kMaxBiased);
-  for (const auto& [token, value] : bias->items()) {
-    TokenId id = 0;
-    const auto [end, error] = std::from_chars(token.data(), token.data() + token.size(), id);
-    if (error != std::errc() || end != token.data() + token.size() || id < 0)
-      fail_field("logit_bias", "'logit_bias' has '{}', which is no token", token);
-    if (!value.is_number() || !(std::abs(value.get<double>()) <= 100))
-      fail_field("logit_bias", "'logit_bias.{}' must be a number from -100 to 100", token);
-    out.logit_bias.emplace_back(id, value.get<float>());
-  }
-}
-
-void read_sampling(Fields& fields, SamplerOptions& out) {
-  out.temperature = fields.number("temperature", 1);
-  out.top_p = fields.number("top_p", 1);
-  out.top_k = static_cast<int>(fields.integer("top_k", 0, -1, 1 << 30));
-  if (out.top_k < 0) out.top_k = 0;  // -1 is vLLM's "off"
-  out.min_p = fields.number("min_p", 0);
-  out.frequency_penalty = fields.number("frequency_penalty", 0);
-  out.presence_penalty = fields.number("presence_penalty", 0);
-  out.repeat_penalty = fields.number("repetition_penalty", 1);
-  read_bias(fields.take("logit_bias"), out);
-  out.seed = static_cast<std::uint32_t>(fields.integer("seed", 0xFFFFFFFFLL, 0, 0xFFFFFFFELL));
-}
-
 void read_logprobs(Fields& fields, bool chat, Request& out) {
   if (!chat) {
     out.top_logprobs = static_cast<int>(fields.integer("logprobs", -1, 0, 20));
@@ -125,15 +94,26 @@ void read_logprobs(Fields& fields, bool chat, Request& out) {
   if (wanted) out.top_logprobs = top;
 }
 
-// `max_tokens` and its newer name.
+// `max_tokens` and its other names. -1: as many as fit into the trained context, see until_context().
 long long read_limit(Fields& fields, bool chat, const ServedModel& model) {
-  const long long fallback = chat ? model.default_max_tokens : 16;
-  const bool old = fields.take("max_tokens") != nullptr, newer = fields.take("max_completion_tokens") != nullptr;
-  const long long least = chat ? 1 : 0;
-  const long long limit = fields.integer(newer ? "max_completion_tokens" : "max_tokens", fallback, least, kMaxTokens);
-  if (old && newer && fields.integer("max_tokens", fallback, least, kMaxTokens) != limit)
-    fail_field("max_tokens", "'max_tokens' and 'max_completion_tokens' mean the same, and differ: give one");
-  return limit;
+  std::optional<long long> limit;
+  for (const char* name : {"max_completion_tokens", "max_tokens", "n_predict"}) {
+    if (fields.take(name) == nullptr) continue;
+    const long long given = fields.integer(name, 0, -1, kMaxTokens);
+    if (chat && given == 0) fail_field(name, "'{}' must be at least 1 (-1: up to the trained context)", name);
+    if (limit && *limit != given)
+      fail_field(name, "'{}' has another name in this request, with another value: give one", name);
+    limit = given;
+  }
+  return limit.value_or(chat ? model.default_max_tokens : model.completion_max_tokens.value_or(16));
+}
+
+// Without a limit, a text ends with the trained context; a prompt beyond it gets the default.
+long long until_context(const CompletionRequest& request, const ServedModel& model) {
+  std::size_t longest = 0;
+  for (const SharedTokens& prompt : request.prompts) longest = std::max(longest, prompt.size());
+  const long long left = model.vocabulary->trained_context() - static_cast<long long>(longest);
+  return left > 0 ? left : std::max(model.default_max_tokens, 1LL);
 }
 
 // Hints that change no answer, and fields that may only have their default.
@@ -173,9 +153,12 @@ void read_session(const Json* session, CompletionRequest& out) {
 }  // namespace
 
 void check_model(const std::string& name, const ServedModel& model) {
-  if (name == model.name) return;
-  throw ApiError(404, "invalid_request_error", fmt::format("there is no model '{}': this is '{}'", name, model.name),
-                 "model", "model_not_found");
+  if (model.strict && !model.has_name(name)) throw no_model(name, model);
+}
+
+ApiError no_model(const std::string& name, const ServedModel& model) {
+  return {404, "invalid_request_error",
+          shortened(fmt::format("there is no model '{}': this is '{}'", name, model.name)), "model", "model_not_found"};
 }
 
 Method parse_cache(const Json& value, const Method& fallback) {
@@ -252,7 +235,8 @@ CompletionRequest parse_completion(const Json& body, bool chat, const ServedMode
   read_logprobs(fields, chat, out.request);
   out.request.max_tokens = read_limit(fields, chat, model);
   out.request.ignore_end = fields.boolean("ignore_eos", false);
-  read_sampling(fields, out.request.sampler);
+  out.request.sampler = model.sampling;
+  read_sampling(fields, *model.vocabulary, out.request.sampler);
   OutputShape shape = read_output_shape(fields);
   const Json* cache = fields.take("cache");
   out.has_cache = cache != nullptr;
@@ -293,7 +277,12 @@ CompletionRequest parse_completion(const Json& body, bool chat, const ServedMode
     std::ranges::move(prompted.stop, std::back_inserter(out.stop));
     out.format = std::move(prompted.format);
   }
+  if (out.request.max_tokens < 0) out.request.max_tokens = until_context(out, model);
   compile(shape, model.vocabulary.get(), out.request.sampler);
+  check_sampling(out.request.sampler, *model.vocabulary);
+  if (out.request.sampler.min_tokens > out.request.max_tokens)
+    fail_field("min_tokens", "'min_tokens' is {}, and 'max_tokens' {}: give at most as many",
+               out.request.sampler.min_tokens, out.request.max_tokens);
   if (out.request.ignore_end && out.request.sampler.constrained())
     fail_field("ignore_eos", "'ignore_eos' with a grammar: a grammar ends, so the text must end with it");
   const bool session = !out.restore.empty() || !out.save.empty();
@@ -303,7 +292,7 @@ CompletionRequest parse_completion(const Json& body, bool chat, const ServedMode
     fail_field("memory_events", "'memory_events' belongs to one answer: give one prompt, and no 'n'");
   if (out.request.memory && !out.request.method.cache)
     fail_field("memory_events", "method {} has no cache to show: choose another", out.request.method.name);
-  if (!out.restore.empty() && out.prompts.front().empty() && out.request.sampler.seed != 0xFFFFFFFFU)
+  if (!out.restore.empty() && out.prompts.front().empty() && fields.take("seed") != nullptr)
     fail_field("seed", "a text that continues without a prompt keeps its sampler state: leave out 'seed'");
   return out;
 }

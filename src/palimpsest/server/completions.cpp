@@ -48,9 +48,12 @@ class Exchange {
         Choice& choice = choices[event.choice];
         add(read(event), choice);
         std::ranges::move(event.logs, std::back_inserter(choice.logs));
+        std::ranges::copy(event.tokens, std::back_inserter(choice.tokens));
         if (!event.last) continue;
         if (const auto wrong = end(event)) throw *wrong;
         choice.finish = event.finish;
+        choice.stop_word = std::move(event.stop_word);
+        choice.usage = std::move(event.usage);
       }
       if (http.is_connection_closed()) throw ApiError(499, "client_closed_request", "the client disconnected");
     }
@@ -79,7 +82,7 @@ class Exchange {
       const ReplyDelta delta = read(event);
       if (delta.empty() && event.logs.empty() && !event.last) continue;
       const bool calls = readers_[event.choice].has_calls();
-      if (!send(sink, form_->piece(event, delta, calls, session_))) return false;
+      if (!send(sink, form_->piece(event, delta, calls, session_, open_ == 0 ? &usage_ : nullptr))) return false;
     }
     if (open_ > 0) return ping(sink);
     log();
@@ -126,7 +129,7 @@ class Exchange {
       const PositionRange pin{0, std::ssize(one.prompt)};
       if (request_.pin_prompts) add_pins(one.method, {&pin, 1});
       // Answer 0 is the same for every `n`.
-      if (seed != 0xFFFFFFFFU) one.sampler.seed = (seed + static_cast<std::uint32_t>(i % request_.n)) % 0xFFFFFFFFU;
+      if (seed != kRandomSeed) one.sampler.seed = (seed + static_cast<std::uint32_t>(i % request_.n)) % kRandomSeed;
       if (request_.echo_logs) {
         if (i % request_.n == 0) given = std::vector<TokenId>(one.prompt.begin() + 1, one.prompt.end());
         one.given = given;
@@ -139,6 +142,7 @@ class Exchange {
           .choice = i,
           .text = {.stop = request_.stop, .shown = request_.reply_tokens, .begins_text = begins_text},
           .logs = wants_logs(),
+          .tokens = request_.tokens,
           .first = request_.echo_logs ? *one.prompt.begin() : -1};
       ticket_.submit(std::move(one), std::make_shared<Answer>(service_->model().vocabulary, mailbox_,
                                                               service_->metrics(), std::move(options)));
@@ -175,7 +179,7 @@ class Exchange {
     usage_.drafts += event.usage.drafts;
     usage_.method = event.usage.method;
     if (event.choice % request_.n == 0) usage_.cached_tokens += event.usage.cached;  // count each prompt once
-    if (usage_.ttft_ms == 0) usage_.ttft_ms = event.usage.ttft_ms;
+    if (usage_.ttft_ms == 0) usage_.ttft_ms = event.usage.ttft_ms, usage_.queue_ms = event.usage.queue_ms;
     usage_.total_ms = std::max(usage_.total_ms, event.usage.total_ms);
     const char* reason = finish_reason(event.finish);
     if (reason == nullptr) {
@@ -200,7 +204,7 @@ class Exchange {
       if (!send(sink, form_->begin_choice(i))) return false;
       const ReplyDelta echoed{.content = echo(i), .reasoning = {}, .calls = {}};
       const Event event{.choice = i, .text = {}, .logs = {}};
-      if (!echoed.empty() && !send(sink, form_->piece(event, echoed, false, nullptr))) return false;
+      if (!echoed.empty() && !send(sink, form_->piece(event, echoed, false, nullptr, nullptr))) return false;
     }
     return true;
   }

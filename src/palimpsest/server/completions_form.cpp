@@ -58,6 +58,7 @@ Json object_json(const ReplyHead& head, const char* object, Json choices) {
           {"object", object},
           {"created", head.created},
           {"model", head.model},
+          {"system_fingerprint", system_fingerprint()},
           {"choices", std::move(choices)}};
 }
 
@@ -107,6 +108,7 @@ Json completion_json(const ReplyHead& head, const std::vector<Choice>& choices, 
   }
   Json out = object_json(head, head.chat ? "chat.completion" : "text_completion", std::move(list));
   out["usage"] = usage_json(usage);
+  out["timings"] = timings_json(usage);
   return out;
 }
 
@@ -131,6 +133,7 @@ Json chunk_json(const ReplyHead& head, const Event& event, const ReplyDelta& del
 Json usage_chunk_json(const ReplyHead& head, const ReplyUsage& usage) {
   Json out = piece_json(head, Json::array());
   out["usage"] = usage_json(usage);
+  out["timings"] = timings_json(usage);
   return out;
 }
 
@@ -145,9 +148,11 @@ class CompletionsForm final : public ReplyForm {
   std::string begin_choice(int choice) override {
     return head_.chat ? event_text(first_chunk_json(head_, choice)) : std::string();
   }
-  std::string piece(const Event& event, const ReplyDelta& delta, bool calls, const Json& session) override {
+  std::string piece(const Event& event, const ReplyDelta& delta, bool calls, const Json& session,
+                    const ReplyUsage* usage) override {
     Json object = chunk_json(head_, event, delta, calls, logs_);
     if (!session.is_null()) object["session"] = session;
+    if (usage != nullptr && !include_usage_) object["timings"] = timings_json(*usage);
     return event_text(object);
   }
   std::string memory(int choice, const std::string& event) override {

@@ -62,9 +62,17 @@ bool Fields::boolean(const char* name, bool fallback) {
   return value->get<bool>();
 }
 
+// Clients of languages without whole numbers write 5.0.
 long long Fields::integer(const char* name, long long fallback, long long min, long long max) {
   const Json* value = take(name);
   if (value == nullptr) return fallback;
+  if (value->is_number_float()) {
+    const double number = value->get<double>();
+    // Beyond 2^53 not every whole number is one.
+    if (number == std::trunc(number) && std::abs(number) <= 9e15 && number >= static_cast<double>(min) &&
+        number <= static_cast<double>(max))
+      return static_cast<long long>(number);
+  }
   const bool fits = value->is_number_integer() &&
                     !(value->is_number_unsigned() && value->get<std::uint64_t>() > static_cast<std::uint64_t>(max)) &&
                     value->get<long long>() >= min && value->get<long long>() <= max;

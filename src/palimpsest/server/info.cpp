@@ -7,6 +7,7 @@
 #include "palimpsest/core/version.h"
 #include "palimpsest/evict/method.h"
 #include "palimpsest/server/chat_request.h"
+#include "palimpsest/server/sampling_fields.h"
 #include "palimpsest/server/service.h"
 #include "palimpsest/text/utf8.h"
 
@@ -94,8 +95,9 @@ void props(Service& service, httplib::Response& out) {
   const int slots = service.scheduler().options().max_sequences;
   const bool chat = model.chat_template != nullptr;
   const bool tools = chat && model.chat_template->tools() != ChatTemplate::Tools::kNone;
-  reply({{"default_generation_settings",
-          {{"n_ctx", hyper.trained_context}, {"params", {{"max_tokens", model.default_max_tokens}}}}},
+  Json params = sampling_json(model.sampling);
+  params["max_tokens"] = params["n_predict"] = model.default_max_tokens;
+  reply({{"default_generation_settings", {{"n_ctx", hyper.trained_context}, {"params", std::move(params)}}},
          {"total_slots", slots},
          {"model_alias", model.name},
          {"model_path", std::filesystem::path(service.scheduler().decoder().model().path()).filename().string()},

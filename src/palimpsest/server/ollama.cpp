@@ -9,6 +9,7 @@
 #include "palimpsest/server/fields.h"
 #include "palimpsest/server/reply_form.h"
 #include "palimpsest/server/service.h"
+#include "palimpsest/text/sampler_fields.h"
 
 namespace palimpsest {
 namespace {
@@ -28,21 +29,17 @@ std::string now_text() {
 void read_options(const Json* options, Json& out) {
   if (options == nullptr) return;
   Fields fields(*options, "options.");
-  for (const auto& [theirs, ours] : {std::pair{"temperature", "temperature"},
-                                     {"top_p", "top_p"},
-                                     {"top_k", "top_k"},
-                                     {"min_p", "min_p"},
-                                     {"seed", "seed"},
-                                     {"stop", "stop"},
-                                     {"repeat_penalty", "repetition_penalty"},
-                                     {"presence_penalty", "presence_penalty"},
-                                     {"frequency_penalty", "frequency_penalty"}})
-    if (const Json* value = fields.take(theirs)) out[ours] = *value;
-  // A negative limit is none: the default then.
-  if (const Json* limit = fields.take("num_predict"); limit != nullptr && !(limit->is_number() && *limit < 0))
-    out["max_tokens"] = *limit;
+  for (const char* name : {"seed", "stop"})
+    if (const Json* value = fields.take(name)) out[name] = *value;
+  for (const SamplerField& field : sampler_fields())
+    for (const char* name : {field.name, field.alias})
+      if (name != nullptr)
+        if (const Json* value = fields.take(name)) out[name] = *value;
+  // A negative limit is none: up to the trained context.
+  if (const Json* limit = fields.take("num_predict"))
+    out["max_tokens"] = limit->is_number() && *limit < 0 ? Json(-1) : *limit;
   fields.ignore({"num_ctx", "num_batch", "num_gpu", "main_gpu", "num_thread", "num_keep", "use_mmap", "numa",
-                 "repeat_last_n", "low_vram", "f16_kv", "use_mlock"});
+                 "low_vram", "f16_kv", "use_mlock", "vocab_only", "penalize_newline"});
   fields.end();
 }
 
@@ -99,7 +96,7 @@ class OllamaForm final : public ReplyForm {
     return out;
   }
   const char* stream_type() const override { return "application/x-ndjson"; }
-  std::string piece(const Event& event, const ReplyDelta& delta, bool, const Json&) override {
+  std::string piece(const Event& event, const ReplyDelta& delta, bool, const Json&, const ReplyUsage*) override {
     add(delta, whole_);
     if (event.last) whole_.finish = event.finish;
     if (delta.content.empty() && delta.reasoning.empty()) return {};

@@ -1,5 +1,9 @@
 #include "palimpsest/server/reply.h"
 
+#include <algorithm>
+
+#include "palimpsest/core/version.h"
+
 namespace palimpsest {
 
 void add(const ReplyDelta& delta, Choice& choice) {
@@ -48,6 +52,30 @@ Json usage_json(const ReplyUsage& usage) {
     out["completion_tokens_details"] = {{"accepted_prediction_tokens", drafts.accepted},
                                         {"rejected_prediction_tokens", drafts.drafts - drafts.accepted}};
   return out;
+}
+
+// The prompt's time begins after the queue, and ends with the first token.
+Json timings_json(const ReplyUsage& usage) {
+  const auto rates = [](const char* name, long long tokens, double ms, Json& out) {
+    const std::string prefix = name;
+    const auto count = static_cast<double>(tokens);
+    out[prefix + "_n"] = tokens;
+    out[prefix + "_ms"] = ms;
+    out[prefix + "_per_token_ms"] = tokens > 0 ? ms / count : 0;
+    out[prefix + "_per_second"] = ms > 0 ? 1000 * count / ms : 0;
+  };
+  Json out = {{"cache_n", usage.cached_tokens}};
+  rates("prompt", usage.prompt_tokens - usage.cached_tokens, std::max(usage.ttft_ms - usage.queue_ms, 0.0), out);
+  rates("predicted", usage.completion_tokens, std::max(usage.total_ms - usage.ttft_ms, 0.0), out);
+  if (const DraftCounts& drafts = usage.drafts; drafts.steps > 0) {
+    out["draft_n"] = drafts.drafts;
+    out["draft_n_accepted"] = drafts.accepted;
+  }
+  return out;
+}
+
+std::string system_fingerprint() {
+  return std::string("palimpsest-") + version();
 }
 
 }  // namespace palimpsest

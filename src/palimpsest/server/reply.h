@@ -21,14 +21,17 @@ struct ReplyUsage {
   long long prompt_tokens = 0, cached_tokens = 0, completion_tokens = 0, evicted_tokens = 0;
   DraftCounts drafts;
   std::string method;  // of the cache
-  double ttft_ms = 0, total_ms = 0;
+  double queue_ms = 0, ttft_ms = 0, total_ms = 0;
 };
 
 struct Choice {
   std::string text, reasoning;
   std::vector<ToolCall> calls;
   std::vector<TokenLog> logs;
+  std::vector<TokenId> tokens = {};  // if CompletionRequest::tokens
   Finish finish = Finish::kCancelled;
+  std::string stop_word = {};  // that ended the text
+  Usage usage = {};            // of this choice
 };
 
 // "stop", "length" or "tool_calls" (the reply `calls` a tool); nullptr: failed or cancelled.
@@ -36,6 +39,9 @@ const char* finish_reason(Finish finish, bool calls = false);
 // Why a reply has no finish reason.
 ApiError error_of(Finish finish, const Usage& usage);
 Json usage_json(const ReplyUsage& usage);
+Json timings_json(
+    const ReplyUsage& usage);      // llama-server's: of prompt tokens that were read, and of the answers' tokens
+std::string system_fingerprint();  // names the program's version
 
 void add(const ReplyDelta& delta, Choice& choice);
 

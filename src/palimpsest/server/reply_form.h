@@ -21,8 +21,10 @@ class ReplyForm {
   virtual const char* stream_type() const { return "text/event-stream"; }
   virtual std::string begin() { return {}; }
   virtual std::string begin_choice(int) { return {}; }
-  // `calls`: the reply has called a tool by now. `session`: null, or the saved session, with the last event.
-  virtual std::string piece(const Event& event, const ReplyDelta& delta, bool calls, const Json& session) = 0;
+  // `calls`: the reply has called a tool by now. `session`: null, or the saved session, with the last event. `usage`:
+  // with the last event of all choices, else nullptr.
+  virtual std::string piece(const Event& event, const ReplyDelta& delta, bool calls, const Json& session,
+                            const ReplyUsage* usage) = 0;
   virtual std::string memory(int choice, const std::string& event) {  // memory_event()
     static_cast<void>(choice), static_cast<void>(event);
     return {};
@@ -39,5 +41,19 @@ std::unique_ptr<ReplyForm> completions_form(ReplyHead head, bool logs, bool incl
 std::unique_ptr<ReplyForm> responses_form(ReplyHead head, Json echoed, std::function<void(const Json&)> keep);
 // Ollama's /api/chat and /api/generate.
 std::unique_ptr<ReplyForm> ollama_form(std::string model, bool chat);
+
+// llama-server's /completion.
+struct LlamaFormOptions {
+  struct Prompt {
+    std::string text;
+    long long tokens = 0;
+  };
+  std::string model;
+  std::vector<Prompt> prompts;  // of each choice
+  Json settings;                // generation_settings
+  bool return_tokens = false;
+  std::vector<std::string> response_fields = {};  // of the last object; empty: all
+};
+std::unique_ptr<ReplyForm> llama_form(LlamaFormOptions options);
 
 }  // namespace palimpsest

@@ -1,6 +1,7 @@
 #include "palimpsest/server/responses.h"
 
 #include "palimpsest/server/fields.h"
+#include "palimpsest/text/sampler_fields.h"
 
 namespace palimpsest {
 namespace {
@@ -107,9 +108,13 @@ ChatOfResponse chat_of_response(const Json& body, const Json& previous) {
   if (const std::string instructions = fields.text("instructions", ""); !instructions.empty())
     chat["messages"].push_back({{"role", "system"}, {"content", instructions}});
   for (const Json& message : out.messages) chat["messages"].push_back(message);
-  for (const char* name : {"model", "temperature", "top_p", "stream", "parallel_tool_calls", "seed", "cache",
-                           "chat_template_kwargs", "speculative"})
+  for (const char* name : {"model", "stream", "parallel_tool_calls", "seed", "cache", "chat_template_kwargs",
+                           "speculative", "min_tokens", "stop_token_ids", "logit_bias"})
     if (const Json* value = fields.take(name)) chat[name] = *value;
+  for (const SamplerField& field : sampler_fields())
+    for (const char* name : {field.name, field.alias})
+      if (name != nullptr)
+        if (const Json* value = fields.take(name)) chat[name] = *value;
   if (const Json* limit = fields.take("max_output_tokens")) chat["max_completion_tokens"] = *limit;
   if (Json tools = tools_of(fields.take("tools")); !tools.empty()) chat["tools"] = std::move(tools);
   if (const Json* choice = fields.take("tool_choice")) {

@@ -34,7 +34,7 @@ class ResponsesForm final : public ReplyForm {
     out += event("response.in_progress", {{"response", response(nullptr)}});
     return out;
   }
-  std::string piece(const Event& one, const ReplyDelta& delta, bool, const Json&) override {
+  std::string piece(const Event& one, const ReplyDelta& delta, bool, const Json&, const ReplyUsage*) override {
     std::string out = add(delta);
     if (!one.last) return out;
     finish_ = one.finish;

@@ -15,11 +15,13 @@
 #include "palimpsest/server/embeddings.h"
 #include "palimpsest/server/fields.h"
 #include "palimpsest/server/info.h"
+#include "palimpsest/server/llama_server.h"
 #include "palimpsest/server/log.h"
 #include "palimpsest/server/memory_route.h"
 #include "palimpsest/server/ollama.h"
 #include "palimpsest/server/page_route.h"
 #include "palimpsest/server/responses.h"
+#include "palimpsest/server/sampling_fields.h"
 #include "palimpsest/server/web_guard.h"
 
 namespace palimpsest {
@@ -91,7 +93,11 @@ auto guarded(std::shared_ptr<Service> service, Handler handler) {
 }
 
 Json model_json(const ServedModel& model, long long created) {
-  return {{"id", model.name}, {"object", "model"}, {"created", created}, {"owned_by", "palimpsest"}};
+  return {{"id", model.name},
+          {"object", "model"},
+          {"created", created},
+          {"owned_by", "palimpsest"},
+          {"aliases", model.aliases}};
 }
 
 // Whether a page of this origin may call the server; sets the headers that say so.
@@ -166,10 +172,7 @@ void list_models(const Context& c, const In&, Out& out) {
 }
 
 void show_model(const Context& c, const In& in, Out& out) {
-  if (in.matches[1] != c.service->model().name)
-    throw ApiError(404, "invalid_request_error",
-                   fmt::format("there is no model '{}': this is '{}'", in.matches[1].str(), c.service->model().name),
-                   "model", "model_not_found");
+  if (!c.service->model().has_name(in.matches[1].str())) throw no_model(in.matches[1].str(), c.service->model());
   out.set_content(dump(model_json(c.service->model(), c.created)), kJson);
 }
 
@@ -233,6 +236,34 @@ void ollama(const Context& c, const In& in, Out& out) {
   start_answer(c, std::move(request), ollama_form(c.service->model().name, kChat), in, out);
 }
 
+void llama_completion(const Context& c, const In& in, Out& out) {
+  const ServedModel& model = c.service->model();
+  reply_head(*c.service, false, "cmpl-");
+  LlamaRequest asked = read_llama(parse_json(in.body), model);
+  CompletionRequest request = parse_completion(asked.body, false, model);
+  request.tokens = true;
+  LlamaFormOptions form{.model = model.name,
+                        .prompts = {},
+                        .settings = sampling_json(request.request.sampler),
+                        .return_tokens = asked.return_tokens,
+                        .response_fields = std::move(asked.response_fields)};
+  form.settings["n_predict"] = form.settings["max_tokens"] = request.request.max_tokens;
+  form.settings["ignore_eos"] = request.request.ignore_end;
+  form.settings["stream"] = request.stream;
+  form.settings["stop"] = request.stop;
+  form.settings["n_probs"] = std::max(request.request.top_logprobs, 0);
+  constexpr std::size_t kMaxPrompts = std::size_t{8} << 20;
+  std::size_t bytes = 0;
+  for (const SharedTokens& prompt : request.prompts) {
+    const std::string text = model.vocabulary->detokenize(prompt, true);
+    bytes += text.size() * static_cast<std::size_t>(request.n);
+    if (bytes > kMaxPrompts)
+      fail_field("n_cmpl", "the answers would return {} bytes of prompts and more: at most {}", bytes, kMaxPrompts);
+    for (int i = 0; i < request.n; ++i) form.prompts.push_back({text, std::ssize(prompt)});
+  }
+  start_answer(c, std::move(request), llama_form(std::move(form)), in, out);
+}
+
 struct Route {
   Endpoint endpoint;
   Handler handler;
@@ -243,11 +274,9 @@ const std::vector<Route>& routes() {
   static const std::vector<Route> all = {
       {{"POST", "/v1/chat/completions"}, completion<true>, true},
       {{"POST", "/v1/completions"}, completion<false>, true},
+      {{"POST", "/completion"}, llama_completion, true},
       {{"POST", "/v1/responses"}, create_response, true},
       {{"POST", "/v1/embeddings"},
-       [](const Context& c, const In& in, Out& out) { embed(*c.service, c.options, in, out); },
-       true},
-      {{"POST", "/embeddings", false},
        [](const Context& c, const In& in, Out& out) { embed(*c.service, c.options, in, out); },
        true},
       {{"POST", "/tokenize"}, [](const Context& c, const In& in, Out& out) { tokenize(*c.service, in, out); }},
@@ -286,9 +315,12 @@ const std::vector<Route>& routes() {
   return all;
 }
 
-// The path as httplib's pattern: NAME matches anything.
+// The path as httplib's pattern: NAME matches anything, and all but the page and Ollama's API are there with /v1 and
+// without.
 std::string pattern_of(std::string_view path) {
   std::string pattern(path);
+  if (path != "/" && !path.starts_with("/api/"))
+    pattern = "(?:/v1)?" + pattern.substr(path.starts_with("/v1/") ? std::string_view("/v1").size() : 0);
   if (const auto name = pattern.find("NAME"); name != std::string::npos) pattern.replace(name, 4, "(.+)");
   return pattern;
 }

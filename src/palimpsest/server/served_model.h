@@ -1,12 +1,16 @@
 // The model that a server serves, and the defaults of its requests.
 #pragma once
 
+#include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "palimpsest/core/pooling.h"
 #include "palimpsest/evict/method.h"
 #include "palimpsest/text/chat_template.h"
+#include "palimpsest/text/sampler_options.h"
 #include "palimpsest/text/vocabulary.h"
 
 namespace palimpsest {
@@ -14,11 +18,20 @@ namespace palimpsest {
 struct ServedModel {
   std::shared_ptr<const Vocabulary> vocabulary;
   std::string name;                                   // model id in the API
+  std::vector<std::string> aliases = {};              // other names
+  bool strict = false;                                // requests for another name are refused
   std::shared_ptr<const ChatTemplate> chat_template;  // nullptr: the model has none, and chats are refused
   Method method;                                      // default for requests without "cache"
   Pooling pooling = Pooling::kMean;                   // of embeddings; kNone: they are refused
   int auto_budget = kAutoBudget;                      // of method auto, in tokens; set by Service
-  long long default_max_tokens = 1024;  // default max_tokens of chats; for completions it is 16, as in OpenAI's API
+  long long default_max_tokens = 1024;                // default max_tokens of chats; -1: up to the trained context
+  // Of completions; nullopt: 16 as in OpenAI's API, and no limit in llama-server's /completion.
+  std::optional<long long> completion_max_tokens = {};
+  SamplerOptions sampling = {};  // what requests leave out
+
+  bool has_name(const std::string& given) const {
+    return given == name || std::ranges::find(aliases, given) != aliases.end();
+  }
 };
 
 }  // namespace palimpsest

@@ -1,4 +1,4 @@
-// Samples the next token from logits with libllama's sampler chain.
+// Samples the next token from logits: libllama's samplers (sampler_chain.h), under a grammar.
 #pragma once
 
 #include <cstdint>
@@ -23,13 +23,18 @@ class Sampler {
   void accept(TokenId prompt_token);              // for penalties: a token that was not sampled
   std::uint32_t seed() const;                     // the seed in use
   const SamplerOptions& options() const;          // with the seed in use
+  bool stops_at(TokenId token) const;             // SamplerOptions::stop_tokens
 
   // The state that a new sampler with the same options needs to continue identically. Its size does not grow with the
   // text.
   struct State {
-    std::vector<TokenId> history;                   // the last penalty_last_n tokens; empty without penalties
-    std::vector<std::int32_t> grammar;              // the grammar's parse state; see sampler.cpp
-    std::uint64_t draws = 0, single_candidate = 0;  // random draws: among several tokens, with a single candidate
+    std::vector<TokenId> history = {};       // the last tokens, as many as penalties and DRY use
+    std::vector<std::int32_t> grammar = {};  // the grammar's parse state; see sampler.cpp
+    // Random draws: among several tokens, with a single candidate, of XTC.
+    std::uint64_t draws = 0, single_candidate = 0, xtc_draws = 0;
+    std::uint64_t tokens = 0;  // sampled, up to min_tokens
+    float mu = 0;              // of Mirostat
+    bool operator==(const State&) const = default;
   };
   State state() const;
   void resume(std::uint32_t seed, const State& state);  // of a new sampler; throws Error for another grammar's state

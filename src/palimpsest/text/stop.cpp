@@ -16,7 +16,7 @@ StopStrings::StopStrings(std::vector<std::string> stops) : stops_(std::move(stop
 }
 
 std::string StopStrings::put(std::string_view text) {
-  if (found_) return {};
+  if (found()) return {};
   held_ += text;
 
   std::size_t end = std::string::npos, begin = 0;
@@ -29,7 +29,7 @@ std::string StopStrings::put(std::string_view text) {
     }
   }
   if (end != std::string::npos) {
-    found_ = true;
+    word_ = held_.substr(begin, end - begin);
     held_.resize(begin);
     return std::exchange(held_, {});
   }

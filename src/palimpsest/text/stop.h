@@ -15,12 +15,13 @@ class StopStrings {
 
   std::string put(std::string_view text);  // returns the text to emit now; empty after found()
   std::string finish();                    // returns the text still held back
-  bool found() const { return found_; }
+  bool found() const { return !word_.empty(); }
+  const std::string& word() const { return word_; }  // that was found; empty: none
 
  private:
   std::vector<std::string> stops_;
   std::string held_;
-  bool found_ = false;
+  std::string word_;
 };
 
 }  // namespace palimpsest

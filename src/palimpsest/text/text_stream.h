@@ -29,6 +29,7 @@ class TextStream {
   std::string put(TokenId token);
   std::string finish();  // returns the text still held back; call once, at the end
   bool stopped() const { return stops_.found(); }
+  const std::string& stop_word() const { return stops_.word(); }  // that stopped the text; empty: none
 
   const std::string& bytes() const { return bytes_; }  // of the last token; may end inside a character
   long long begin() const { return begin_; }           // start of its text, in characters of the whole text

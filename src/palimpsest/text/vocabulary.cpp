@@ -1,8 +1,10 @@
 #include "palimpsest/text/vocabulary.h"
 
+#include <fmt/format.h>
 #include <llama.h>
 
 #include <algorithm>
+#include <charconv>
 #include <climits>
 #include <cstring>
 #include <exception>
@@ -11,6 +13,7 @@
 #include <utility>
 
 #include "palimpsest/core/error.h"
+#include "palimpsest/text/dry_cache.h"
 #include "palimpsest/text/message_marks.h"
 #include "palimpsest/text/vocabulary_check.h"
 
@@ -109,10 +112,12 @@ struct Vocabulary::Impl {
   llama_model* model = nullptr;
   const llama_vocab* vocab = nullptr;
   std::string path;
+  std::vector<GgufOverride> overrides;
   bool adds_space = false;  // tokenization adds a leading space
   using Texts = std::pair<std::vector<TokenId>, std::shared_ptr<const TokenTexts>>;
   std::mutex texts_mutex;
   std::vector<Texts> texts;  // by control tokens
+  DryCache dry;
   ~Impl() { llama_model_free(model); }
 
   std::string piece(TokenId token, bool special, bool without_space) const {
@@ -122,11 +127,17 @@ struct Vocabulary::Impl {
       return llama_token_to_piece(vocab, token, buffer, size, without_space ? 1 : 0, special);
     });
   }
+  std::optional<std::string> metadata(const char* key) const {
+    for (const GgufOverride& given : overrides)
+      if (given.key == key) return std::visit([](const auto& value) { return fmt::format("{}", value); }, given.value);
+    char value[256] = "";
+    const std::int32_t size = llama_model_meta_val_str(model, key, value, sizeof value);
+    if (size < 0) return std::nullopt;
+    return std::string(value);
+  }
   // libllama's rule: SentencePiece does unless the file says otherwise.
   bool adds_space_prefix() const {
-    char value[8] = "";
-    if (llama_model_meta_val_str(model, "tokenizer.ggml.add_space_prefix", value, sizeof value) >= 0)
-      return std::string_view(value) == "true";
+    if (const auto given = metadata("tokenizer.ggml.add_space_prefix")) return *given == "true";
     return llama_vocab_type(vocab) == LLAMA_VOCAB_TYPE_SPM;
   }
 };
@@ -138,11 +149,28 @@ std::shared_ptr<Vocabulary> Vocabulary::load(const std::string& gguf_path, std::
   check_vocabulary(gguf_path, overrides);
   std::shared_ptr<Vocabulary> vocabulary(new Vocabulary);
   vocabulary->impl_->path = gguf_path;
+  vocabulary->impl_->overrides.assign(overrides.begin(), overrides.end());
   vocabulary->impl_->model = load_vocabulary(gguf_path, overrides);
   vocabulary->impl_->vocab = llama_model_get_vocab(vocabulary->impl_->model);
   if (vocabulary->size() == 0) fail("'{}' has no vocabulary: convert the model together with its tokenizer", gguf_path);
   vocabulary->impl_->adds_space = vocabulary->impl_->adds_space_prefix();
   return vocabulary;
+}
+
+std::shared_ptr<const llama_sampler> Vocabulary::dry_sampler(const SamplerOptions& options) const {
+  return impl_->dry.get(options, impl_->vocab);
+}
+
+std::optional<std::string> Vocabulary::metadata(const char* key) const {
+  return impl_->metadata(key);
+}
+
+int Vocabulary::trained_context() const {
+  const std::string key = metadata("general.architecture").value_or("") + ".context_length";
+  const std::string text = metadata(key.c_str()).value_or("");
+  int tokens = 0;
+  std::from_chars(text.data(), text.data() + text.size(), tokens);
+  return std::max(tokens, 0);
 }
 
 int Vocabulary::size() const {

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -13,8 +14,11 @@
 #include "palimpsest/text/token_texts.h"
 
 struct llama_model;
+struct llama_sampler;
 
 namespace palimpsest {
+
+struct SamplerOptions;
 
 class Vocabulary {
  public:
@@ -41,11 +45,15 @@ class Vocabulary {
   bool is_end(TokenId token) const;  // end of generation: eos, eot, ...
   bool is_control(TokenId token) const;
 
+  std::optional<std::string> metadata(const char* key) const;  // a value as text, of the overrides or the file
+  int trained_context() const;                                 // 0: unknown
   bool has_chat_template() const;
   std::string chat_template() const;  // "": none
   // For grammars. `control`: control tokens that have their text. Built at the first call, and kept for the last few
   // `control`; thread-safe.
   std::shared_ptr<const TokenTexts> token_texts(const std::vector<TokenId>& control = {}) const;
+  // A DRY sampler of these options, to be cloned; built at the first call; thread-safe.
+  std::shared_ptr<const llama_sampler> dry_sampler(const SamplerOptions& options) const;
   const std::string& path() const;   // of the file
   const llama_model* model() const;  // vocabulary only
 

@@ -4,7 +4,7 @@ import {cacheOf, get} from "./api.js";
 import {$, h, notice, visible} from "./dom.js";
 import {MemoryPane} from "./memory_pane.js";
 import {messageElement} from "./messages.js";
-import {fillSettings, loadMethods} from "./settings.js";
+import {fillSettings, loadMethods, setSampling} from "./settings.js";
 import {answerOf, conversations, newConversation, newId, saveConversations, saveSettings, settings} from "./store.js";
 
 let current = conversations[0] ?? newConversation();
@@ -204,6 +204,7 @@ async function connect() {
     const props = await get("/props");
     chats = Boolean(props.chat_template);
     $("model").textContent = visible(props.model_alias);
+    setSampling(props.default_generation_settings.params);
     await loadMethods();
     notice("");
   } catch (error) {

@@ -24,6 +24,13 @@ function field(name, label, help, properties = {}) {
 
 const number = (step, min, max) => ({type: "number", step, min, max, inputmode: "decimal"});
 
+// The server's own values, from /props: shown where a setting is empty.
+let sampling = {};
+export function setSampling(params) {
+  sampling = params ?? {};
+}
+const sampled = (name, ...range) => ({...number(...range), placeholder: visible(String(sampling[name] ?? ""))});
+
 function methodFields(suffix) {
   const options = [h("option", {value: ""}, "the server's default"), ...methods.map((method) => h("option", {value: method.id}, visible(method.id)))];
   const what = h("small", {}, "");
@@ -44,10 +51,10 @@ export function fillSettings() {
       field("tools", "Tools", "A JSON list of functions that the model may call, as in OpenAI's API. Empty: none.", {tag: "textarea", spellcheck: "false"})),
     group("Memory", methodFields("")),
     group("Second memory, to compare", methodFields("2")),
-    group("Sampling", field("temperature", "Temperature", "0: always the likeliest token. Higher: more varied.", number("0.05", "0", "5")),
-      field("top_p", "Top p", "Only the likeliest tokens that together have this probability. Empty: all.", number("0.01", "0", "1")),
-      field("top_k", "Top k", "Only this many of the likeliest tokens. Empty: all.", number("1", "0")),
-      field("min_p", "Min p", "Only tokens with at least this share of the likeliest one's probability.", number("0.01", "0", "1")),
+    group("Sampling", field("temperature", "Temperature", "0: always the likeliest token. Higher: more varied. Empty: the server's.", sampled("temperature", "0.05", "0", "5")),
+      field("top_p", "Top p", "Only the likeliest tokens that together have this probability; 1: all. Empty: the server's.", sampled("top_p", "0.01", "0", "1")),
+      field("top_k", "Top k", "Only this many of the likeliest tokens; 0: all. Empty: the server's.", sampled("top_k", "1", "0")),
+      field("min_p", "Min p", "Only tokens with at least this share of the likeliest one's probability. Empty: the server's.", sampled("min_p", "0.01", "0", "1")),
       field("seed", "Seed", "The same seed gives the same text. Empty: a new one each time.", number("1", "0")),
       field("max_tokens", "Max tokens", "Of one answer.", number("1", "1"))));
 }
