@@ -1,0 +1,13 @@
+// Writes nodes as a GBNF grammar of JSON texts.
+#pragma once
+
+#include <string>
+
+#include "palimpsest/text/schema/nodes.h"
+
+namespace palimpsest::schema {
+
+// `prefix`: of the names of all rules. Throws TooComplex for a grammar that is too large to be compiled.
+std::string grammar_of(const Nodes& nodes, const std::string& prefix);
+
+}  // namespace palimpsest::schema
