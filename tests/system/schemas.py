@@ -53,16 +53,17 @@ class Samples:
         if self.process is None:
             self.start()
         rest = json.dumps({"id": 0, **fields})[1:]
-        line = None
+        line, slow = None, False
         try:
             self.process.stdin.write('{"schema": ' + schema + ", " + rest + "\n")
             self.process.stdin.flush()
             line = self.lines.get(timeout=self.seconds)
-        except (queue.Empty, BrokenPipeError):
+        except queue.Empty:
+            slow = True
+        except BrokenPipeError:
             pass
         if line is not None:
             return json.loads(line)
-        slow = self.process.poll() is None
         self.end()
         return {"crash": f"no answer in {self.seconds} s" if slow else "the program ended"}
 

@@ -4,7 +4,7 @@
 //
 // A line of the input is {"id", "schema", "strict", "n", "seed", "prefix"}: `n` (20) texts, or the completion of
 // `prefix` where that is given. A line of the output is {"id", "compile_ms", "rules_ms", "grammar_bytes"} and one of
-//   "refused": why the schema is refused
+//   "refused": why the schema is refused, or its grammar
 //   "dropped": [what is not enforced], "answers": [texts], "cut": [prefixes of texts that did not end],
 //   "stuck": [prefixes after which no character is allowed], "failed": [limits of the matcher that were reached],
 //   "accepted": [for each of `texts`, whether the grammar has it],
@@ -27,17 +27,16 @@
 #include <utility>
 #include <vector>
 
-#include "palimpsest/server/api_error.h"
-#include "palimpsest/server/json_schema.h"
-#include "palimpsest/text/chat_template.h"
+#include "palimpsest/core/error.h"
 #include "palimpsest/text/grammar/compile.h"
 #include "palimpsest/text/grammar/matcher.h"
-#include "palimpsest/text/utf8.h"
+#include "palimpsest/text/schema/compile.h"
 #include "palimpsest/text/vocabulary.h"
 
 namespace palimpsest::testing {
 namespace {
 
+using Json = nlohmann::ordered_json;
 using Clock = std::chrono::steady_clock;
 
 double ms_since(Clock::time_point start) {
@@ -46,16 +45,6 @@ double ms_since(Clock::time_point start) {
 
 bool is_one_of(char c, std::string_view of) {
   return of.find(c) != std::string_view::npos;
-}
-
-struct Compiled {
-  std::string grammar;
-  std::vector<std::string> dropped;
-};
-
-Compiled compiled(const Json& schema, bool strict) {
-  if (strict) return {schema_grammar(schema, "schema"), {}};
-  return {schema_to_grammar(checked_schema(schema, "schema", false)), {}};
 }
 
 // Strings and numbers of the schema as JSON texts, and variants that a wrong grammar takes for other values.
@@ -254,7 +243,9 @@ Json answer(const Json& request, const std::shared_ptr<const TokenTexts>& texts,
   const auto start = Clock::now();
   std::shared_ptr<const GrammarRules> rules;
   try {
-    Compiled made = compiled(request.at("schema"), request.value("strict", true));
+    const bool strict = request.value("strict", true);
+    CompiledSchema made =
+        compile_schema(request.at("schema"), {.mode = strict ? SchemaMode::kStrict : SchemaMode::kLenient});
     out["compile_ms"] = ms_since(start);
     out["dropped"] = std::move(made.dropped);
     out["grammar_bytes"] = made.grammar.size();
@@ -262,9 +253,13 @@ Json answer(const Json& request, const std::shared_ptr<const TokenTexts>& texts,
     rules = std::make_shared<const GrammarRules>(compile_grammar(made.grammar, nullptr));
     GrammarMatcher(rules, texts);
     out["rules_ms"] = ms_since(parsed);
-  } catch (const std::exception& error) {
+  } catch (const SchemaError& error) {
     out["compile_ms"] = ms_since(start);
-    out["refused"] = error.what();
+    out["refused"] = error.path() + ": " + error.what();
+    return out;
+  } catch (const Error& error) {  // of the grammar
+    out["compile_ms"] = ms_since(start);
+    out["refused"] = std::string("the grammar: ") + error.what();
     return out;
   }
   if (compile_only) return out;

@@ -166,7 +166,7 @@ class NodeBuilder {
   // The texts of the strings that are valid.
   Text strings_of(const Conjunction& conjunction) {
     if (conjunction.empty()) return {};
-    Dfa all;
+    Dfa all{.alphabet = any_text().alphabet, .next = {}, .accepts = {}};
     for (const Branch& branch : expander_.expand(conjunction)) {
       if (branch.values) {
         std::vector<std::string> texts;
