@@ -108,7 +108,7 @@ class NodeBuilder {
     std::vector<Conjunction> items;
     for (std::size_t i = 0; i <= known; ++i) items.push_back(item_of(branch, i));
     for (const Contains& each : branch.contains)
-      if (!place(each, items, one)) return;
+      if (!place(each, items, one) || one.min > one.max) return;
     if (branch.unique != nullptr && one.max > 1 && !(items.size() == 2 && one.max == 1)) {
       if (items.size() == 1 && add_subset(branch, items[0], to)) return;
       session_.drop(branch.unique, "uniqueItems", "it is supported for items with an enum, and for at most one item");
