@@ -352,11 +352,13 @@ void Expander::resolve(Branch branch, Branches& out, int depth) {
   for (const Branch& no : negative(*other.schema, complete)) {
     Branch both = conjunction_of(branch, no);
     if (!prune(both, 0)) continue;
-    if (both.types == kArray || both.types == kObject)
-      if (!both.not_values.empty()) {  // other arrays and objects than these: not supported
-        complete = false;
-        continue;
-      }
+    unsigned containers = 0;  // other arrays and objects than these: not supported
+    for (const Json* value : both.not_values) containers |= both.types & type_of(*value) & (kArray | kObject);
+    if (containers != 0) {
+      complete = false;
+      both.types &= ~containers;
+      if (!prune(both, 0)) continue;
+    }
     // A property that only the excluded schema names is not made up.
     const bool unknown = closed && std::ranges::any_of(no.required, [&](const std::string& name) {
                            return !branch.names_property(name) && !branch.requires_property(name);
