@@ -7,7 +7,8 @@ import decimal
 import json
 import pathlib
 
-PACKAGES = ["jsonschema==4.26.0", "regress==2026.9.1", "hypothesis-jsonschema==0.23.1"]
+PACKAGES = ["jsonschema==4.26.0", "regress==2026.9.1", "hypothesis-jsonschema==0.23.1",
+            "hypothesis==6.100.0"]  # newer ones do not have what hypothesis-jsonschema uses
 _prepared = False
 
 

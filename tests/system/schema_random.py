@@ -1,6 +1,7 @@
 """Random schemas: keywords in the combinations that clients write, and some that nobody writes. The same for a seed."""
 import json
 import random
+import tempfile
 
 NAMES = ["a", "b", "c", "id", "name", "aa", "", "é", "x\"y", "a\\b", "tab\t", "\U0001F600"]
 STRINGS = ["", "a", "b", "red", "green", "A\n", "\"", "\\", "é", "\U0001F600", "0", "null"]
@@ -163,3 +164,46 @@ class Maker:
 
 def schemas(count, seed):
     return [json.dumps(Maker(seed * 1_000_003 + i).document(), ensure_ascii=i % 2 == 0) for i in range(count)]
+
+
+def metaschema(levels):
+    """A schema whose instances are schemas, for hypothesis-jsonschema, which knows no recursion."""
+    count, number = {"type": "integer", "minimum": 0, "maximum": 6}, {"type": "number", "minimum": -1000, "maximum": 1000}
+    name, types = {"enum": ["a", "b", "c", "\u00e9", "x\"y"]}, {"enum": TYPES}
+    names = {"type": "array", "items": name, "maxItems": 3, "uniqueItems": True}
+    members = {
+        "type": {"anyOf": [types, {"type": "array", "items": types, "minItems": 1, "uniqueItems": True}]},
+        **{key: count for key in ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties")},
+        **{key: number for key in ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")},
+        "multipleOf": {"enum": [1, 2, 3, 0.1, 0.25, 10]}, "uniqueItems": {"type": "boolean"}, "pattern": {"enum": PATTERNS},
+        "enum": {"type": "array", "minItems": 1, "maxItems": 4}, "const": {}, "required": names, "format": {"enum": FORMATS}}
+    if levels > 0:
+        part = metaschema(levels - 1)
+        closed = {"type": "object", "additionalProperties": False}
+        for key in ("items", "additionalProperties", "propertyNames", "contains", "not", "if", "then", "else"):
+            members[key] = {"anyOf": [part, {"type": "boolean"}]}
+        for key in ("anyOf", "allOf", "oneOf", "prefixItems"):
+            members[key] = {"type": "array", "items": part, "minItems": 1, "maxItems": 3}
+        members["properties"] = {**closed, "properties": {each: part for each in name["enum"]}}
+        members["dependentRequired"] = {**closed, "properties": {each: names for each in name["enum"]}}
+        members["patternProperties"] = {**closed, "properties": {"^a": part, "b$": part}}
+    return {"type": "object", "properties": members, "additionalProperties": False, "maxProperties": 5 + 2 * levels}
+
+
+def hypothesis_schemas(count, seed):
+    """Schemas of the package hypothesis-jsonschema: odder values, one level of parts."""
+    import hypothesis
+    import hypothesis.configuration
+    import hypothesis_jsonschema
+    hypothesis.configuration.set_hypothesis_home_dir(tempfile.gettempdir())
+    out = []
+
+    @hypothesis.seed(seed)
+    @hypothesis.settings(max_examples=count, database=None, deadline=None, phases=[hypothesis.Phase.generate],
+                         suppress_health_check=list(hypothesis.HealthCheck))
+    @hypothesis.given(hypothesis_jsonschema.from_schema(metaschema(1)))
+    def collect(schema):
+        out.append(json.dumps(schema))
+
+    collect()
+    return sorted(set(out))[:count]

@@ -6,14 +6,16 @@
 --suite: a checkout of https://github.com/json-schema-org/JSON-Schema-Test-Suite (draft 2020-12 is used)
 --bench: a checkout of https://github.com/guidance-ai/jsonschemabench (a fixed draw of --schemas of its schemas)
 --tools: a file of tests/system/schema_tools.py: tools of MCP servers
-What is not given is skipped. --random N schemas are generated. Each schema is refused by name, or enforced: --answers texts
-of its grammar validate. Exit code 1: a text was wrong.
+What is not given is skipped. --random N schemas are generated, and a tenth as many by hypothesis-jsonschema. Each schema is
+refused by name, or enforced: --answers texts of its grammar validate, and a prefix of one can be completed to such a text.
+--server N: so many requests to a server with the default model at temperature 2. Exit code 1: a text was wrong.
 """
 import argparse
 import collections
 import json
 import pathlib
 import queue
+import random
 import re
 import subprocess
 import sys
@@ -25,6 +27,7 @@ sys.path.insert(0, str(HERE.parent.parent / "tools" / "setup"))
 import environment  # noqa: E402
 import schema_judge  # noqa: E402
 import schema_random  # noqa: E402
+import schema_server  # noqa: E402
 import schema_sources  # noqa: E402
 from schema_judge import Judge, Undecided  # noqa: E402
 
@@ -100,7 +103,27 @@ class Tally:
         return out
 
 
-def judge_case(case, sample, resources, tally, lenient):
+def completion_fault(case, sample, samples, strict, judge, seed):
+    """A text that is cut off anywhere is the beginning of a valid one: None, or why not."""
+    rng = random.Random(seed)
+    texts = [text for text in sample.get("answers", []) if len(text) > 1]
+    if not texts:
+        return None
+    text = rng.choice(texts)
+    prefix = text[:rng.randrange(1, len(text))]
+    found = samples.ask(case.schema, strict=strict, prefix=prefix, seed=seed)
+    if found.get("cut"):
+        return None  # too long to be completed by chance
+    if not found.get("answers"):
+        return f"cut off, and cannot be completed: {json.dumps(found)[:300]}", prefix
+    try:
+        fault = judge.fault(found["answers"][0])
+    except Undecided:
+        return None
+    return fault and (f"completed from {prefix!r}: {fault}", found["answers"][0])
+
+
+def judge_case(case, sample, resources, tally, lenient, completed):
     """One case into the tally. Lenient: what the schema says may be dropped, but the text is JSON."""
     record = {"id": case.id, **{key: sample[key] for key in ("compile_ms", "rules_ms", "grammar_bytes", "dropped")
                                 if key in sample}}
@@ -137,6 +160,9 @@ def judge_case(case, sample, resources, tally, lenient):
     for text, taken in zip(case.valid + case.invalid, sample.get("accepted", [])):
         if text in case.invalid and taken and enforced:
             faults.append(("an invalid instance of the suite", text))
+    found = completed(judge)
+    if found is not None:
+        faults.append(found)
     tally.valid += len(case.valid)
     tally.valid_taken += sum(sample.get("accepted", [])[:len(case.valid)])
     tally.cut += len(sample.get("cut", []))
@@ -152,7 +178,8 @@ def run(name, cases, samples, arguments, strict, resources=()):
         sample = samples.ask(case.schema, strict=strict, n=arguments.answers, seed=arguments.seed * 1000 + i,
                              texts=case.valid + case.invalid)
         try:
-            judge_case(case, sample, resources, tally, lenient=not strict)
+            judge_case(case, sample, resources, tally, not strict,
+                       lambda judge: completion_fault(case, sample, samples, strict, judge, i))
         except Exception as trouble:
             raise RuntimeError(f"{name} {case.id}: {case.schema[:1000]}") from trouble
     out = tally.report(name, strict)
@@ -177,7 +204,10 @@ def main():
     parser.add_argument("--show", type=int, default=20, help="wrong texts to print per part (default: 20)")
     parser.add_argument("--out", help="folder for one file per part: a line per schema")
     parser.add_argument("--mode", choices=["strict", "lenient", "both"], default="both")
-    parser.add_argument("--program", default=REPO / "build" / "schema_samples")
+    parser.add_argument("--server", type=int, default=0, help="requests to a server (default: 0)")
+    parser.add_argument("--program", default=REPO / "build" / "palimpsest")
+    parser.add_argument("--samples", default=REPO / "build" / "schema_samples")
+    parser.add_argument("--model", default=REPO / "models" / "palimpsest-stories.gguf")
     arguments = parser.parse_args()
     environment.enter("schemas", schema_judge.PACKAGES, "20 MB, half a minute")
     parts = []
@@ -193,11 +223,18 @@ def main():
             print(f"skipped: {name} (--{name} is not given)")
     made = schema_random.schemas(arguments.random, arguments.seed)
     parts.append(("random", [schema_sources.Case(f"random {i}", text) for i, text in enumerate(made)], ()))
-    samples = Samples(arguments.program)
+    odd = schema_random.hypothesis_schemas(arguments.random // 10, arguments.seed) if arguments.random >= 10 else []
+    parts.append(("hypothesis", [schema_sources.Case(f"hypothesis {i}", text) for i, text in enumerate(odd)], ()))
+    samples = Samples(arguments.samples)
     wrong = 0
     for name, cases, resources in parts:
         for strict in {"strict": [True], "lenient": [False], "both": [True, False]}[arguments.mode]:
             wrong += run(name, cases, samples, arguments, strict, resources)
+    if arguments.server:
+        found = schema_server.run(arguments.program, arguments.model, samples, arguments.server, arguments.seed)
+        for each in found[:arguments.show]:
+            print("WRONG", json.dumps(each, ensure_ascii=False)[:1500])
+        wrong += len(found)
     samples.end()
     print(f"wrong: {wrong}")
     sys.exit(1 if wrong else 0)

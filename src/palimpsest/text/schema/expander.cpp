@@ -321,7 +321,7 @@ bool Expander::prune(Branch& branch, int levels) {
 }
 
 bool Expander::dead(const Conjunction& conjunction, int levels) {
-  if (conjunction.empty() || open_.contains(conjunction)) return false;
+  if (conjunction.empty() || open_.contains(sorted(conjunction))) return false;
   for (const Literal& each : conjunction)
     if (each.schema->is_boolean() && each.schema->get<bool>() != each.positive) return true;
   Branches branches = expand(conjunction);
@@ -410,9 +410,10 @@ void Expander::keep_valid(const Conjunction& conjunction, Branches& branches) {
 }
 
 const std::vector<Branch>& Expander::expand(const Conjunction& conjunction) {
-  const auto known = known_.find(conjunction);
+  const Conjunction key = sorted(conjunction);
+  const auto known = known_.find(key);
   if (known != known_.end()) return known->second;
-  open_.insert(conjunction);
+  open_.insert(key);
   std::vector<const Json*> path;
   std::swap(path, path_);  // a property or item: a reference back is a recursion that ends
   Branches all = {Branch()};
@@ -429,8 +430,8 @@ const std::vector<Branch>& Expander::expand(const Conjunction& conjunction) {
   keep_valid(conjunction, out);
   if (out.size() > 1) join(out);
   std::swap(path, path_);
-  open_.erase(conjunction);
-  return known_[conjunction] = std::move(out);
+  open_.erase(key);
+  return known_[key] = std::move(out);
 }
 
 }  // namespace palimpsest::schema

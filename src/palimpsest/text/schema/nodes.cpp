@@ -44,7 +44,7 @@ class NodeBuilder {
 
  private:
   std::size_t node(const Conjunction& conjunction) {
-    const auto [at, made] = numbers_.try_emplace(conjunction, conjunctions_.size());
+    const auto [at, made] = numbers_.try_emplace(sorted(conjunction), conjunctions_.size());
     if (made) {
       if (conjunctions_.size() == kMaxNodes) throw TooComplex("the schema has too many combinations of parts");
       session_.work.spend(100);
