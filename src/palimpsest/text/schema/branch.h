@@ -23,11 +23,15 @@ struct Literal {
   bool positive = true;
   auto operator<=>(const Literal&) const = default;
 };
-using Conjunction = std::vector<Literal>;  // ascending, without duplicates
+using Conjunction = std::vector<Literal>;  // without duplicates; the order does not depend on addresses
 
 inline void add(Conjunction& all, Literal more) {
-  const auto at = std::ranges::lower_bound(all, more);
-  if (at == all.end() || *at != more) all.insert(at, more);
+  if (std::ranges::find(all, more) == all.end()) all.push_back(more);
+}
+// The key of a conjunction in maps: the same for every order.
+inline Conjunction sorted(Conjunction all) {
+  std::ranges::sort(all);
+  return all;
 }
 
 enum Type : unsigned {

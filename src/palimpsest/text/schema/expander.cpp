@@ -321,7 +321,7 @@ bool Expander::prune(Branch& branch, int levels) {
 }
 
 bool Expander::dead(const Conjunction& conjunction, int levels) {
-  if (conjunction.empty() || open_.contains(conjunction)) return false;
+  if (conjunction.empty() || open_.contains(sorted(conjunction))) return false;
   for (const Literal& each : conjunction)
     if (each.schema->is_boolean() && each.schema->get<bool>() != each.positive) return true;
   Branches branches = expand(conjunction);
@@ -352,11 +352,13 @@ void Expander::resolve(Branch branch, Branches& out, int depth) {
   for (const Branch& no : negative(*other.schema, complete)) {
     Branch both = conjunction_of(branch, no);
     if (!prune(both, 0)) continue;
-    if (both.types == kArray || both.types == kObject)
-      if (!both.not_values.empty()) {  // other arrays and objects than these: not supported
-        complete = false;
-        continue;
-      }
+    unsigned containers = 0;  // other arrays and objects than these: not supported
+    for (const Json* value : both.not_values) containers |= both.types & type_of(*value) & (kArray | kObject);
+    if (containers != 0) {
+      complete = false;
+      both.types &= ~containers;
+      if (!prune(both, 0)) continue;
+    }
     // A property that only the excluded schema names is not made up.
     const bool unknown = closed && std::ranges::any_of(no.required, [&](const std::string& name) {
                            return !branch.names_property(name) && !branch.requires_property(name);
@@ -408,9 +410,10 @@ void Expander::keep_valid(const Conjunction& conjunction, Branches& branches) {
 }
 
 const std::vector<Branch>& Expander::expand(const Conjunction& conjunction) {
-  const auto known = known_.find(conjunction);
+  const Conjunction key = sorted(conjunction);
+  const auto known = known_.find(key);
   if (known != known_.end()) return known->second;
-  open_.insert(conjunction);
+  open_.insert(key);
   std::vector<const Json*> path;
   std::swap(path, path_);  // a property or item: a reference back is a recursion that ends
   Branches all = {Branch()};
@@ -427,8 +430,8 @@ const std::vector<Branch>& Expander::expand(const Conjunction& conjunction) {
   keep_valid(conjunction, out);
   if (out.size() > 1) join(out);
   std::swap(path, path_);
-  open_.erase(conjunction);
-  return known_[conjunction] = std::move(out);
+  open_.erase(key);
+  return known_[key] = std::move(out);
 }
 
 }  // namespace palimpsest::schema

@@ -44,7 +44,7 @@ class NodeBuilder {
 
  private:
   std::size_t node(const Conjunction& conjunction) {
-    const auto [at, made] = numbers_.try_emplace(conjunction, conjunctions_.size());
+    const auto [at, made] = numbers_.try_emplace(sorted(conjunction), conjunctions_.size());
     if (made) {
       if (conjunctions_.size() == kMaxNodes) throw TooComplex("the schema has too many combinations of parts");
       session_.work.spend(100);
@@ -108,7 +108,7 @@ class NodeBuilder {
     std::vector<Conjunction> items;
     for (std::size_t i = 0; i <= known; ++i) items.push_back(item_of(branch, i));
     for (const Contains& each : branch.contains)
-      if (!place(each, items, one)) return;
+      if (!place(each, items, one) || one.min > one.max) return;
     if (branch.unique != nullptr && one.max > 1 && !(items.size() == 2 && one.max == 1)) {
       if (items.size() == 1 && add_subset(branch, items[0], to)) return;
       session_.drop(branch.unique, "uniqueItems", "it is supported for items with an enum, and for at most one item");
@@ -166,7 +166,7 @@ class NodeBuilder {
   // The texts of the strings that are valid.
   Text strings_of(const Conjunction& conjunction) {
     if (conjunction.empty()) return {};
-    Dfa all;
+    Dfa all{.alphabet = any_text().alphabet, .next = {}, .accepts = {}};
     for (const Branch& branch : expander_.expand(conjunction)) {
       if (branch.values) {
         std::vector<std::string> texts;
