@@ -59,7 +59,7 @@ struct Joined {
 };
 
 Joined joined(const Alphabet& a, const Alphabet& b) {
-  Joined out;
+  Joined out{.alphabet = {.starts = {}, .classes = {}, .count = 0}, .parts = {}};
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> known;
   std::size_t i = 0, j = 0;
   while (i < a.starts.size() || j < b.starts.size()) {
@@ -186,7 +186,7 @@ Alphabet alphabet_of(const std::vector<CharSet>& sets, Work& work) {
     }
   work.spend(changes.size() * 4 + changes.size() * (sets.size() / 16 + 1));
   std::ranges::sort(changes, [](const Change& a, const Change& b) { return a < b; });
-  Alphabet out;
+  Alphabet out{.starts = {}, .classes = {}, .count = 0};
   std::vector<bool> inside(sets.size());
   std::map<std::vector<bool>, std::uint32_t> known;
   std::size_t i = 0;
@@ -244,7 +244,7 @@ Dfa combine(const Dfa& a, const Dfa& b, Combine how, Work& work) {
 }
 
 Dfa any_text() {
-  return {.alphabet = {.starts = {0}, .classes = {0}, .count = 1}, .next = {0}, .accepts = {true}};
+  return {.next = {0}, .accepts = {true}};
 }
 
 Dfa complement_of(const Dfa& a, Work& work) {

@@ -54,9 +54,9 @@ std::vector<std::uint32_t> code_points(std::string_view utf8);
 
 // A partition of all characters into classes.
 struct Alphabet {
-  std::vector<std::uint32_t> starts;   // ascending; an interval ends where the next begins
-  std::vector<std::uint32_t> classes;  // of each interval
-  std::uint32_t count = 0;             // of classes
+  std::vector<std::uint32_t> starts = {0};   // ascending; an interval ends where the next begins
+  std::vector<std::uint32_t> classes = {0};  // of each interval
+  std::uint32_t count = 1;                   // of classes
   std::uint32_t class_of(std::uint32_t character) const;
   CharSet characters_of(std::uint32_t index) const;
 };
@@ -65,9 +65,9 @@ Alphabet alphabet_of(const std::vector<CharSet>& sets, Work& work);
 // Deterministic; state 0 is the start. Every state can lead to an accepting one, unless the language is empty.
 struct Dfa {
   static constexpr std::int32_t kDead = -1;
-  Alphabet alphabet;
-  std::vector<std::int32_t> next;  // [states][classes]
-  std::vector<bool> accepts;
+  Alphabet alphabet = {};
+  std::vector<std::int32_t> next = {};  // [states][classes]
+  std::vector<bool> accepts = {};
 
   std::size_t states() const { return accepts.size(); }
   std::int32_t step(std::int32_t state, std::uint32_t index) const {

@@ -1,5 +1,6 @@
 #include "palimpsest/text/schema/compile.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "palimpsest/text/grammar/compile.h"
@@ -16,12 +17,37 @@ using nlohmann::ordered_json;
 constexpr std::size_t kMaxWork = 20'000'000;  // steps of a schema: about 0.2 s
 constexpr std::size_t kMaxDropped = 20;
 
+std::vector<CompiledSchema::Property> properties_of(const schema::Nodes& nodes, const std::string& prefix) {
+  using Kind = schema::Alternative::Kind;
+  std::vector<CompiledSchema::Property> out;
+  const auto& root = nodes.alternatives[0];
+  if (root.size() != 1 || root[0].kind != Kind::kObject) return out;
+  for (const schema::Property& each : root[0].properties) {
+    CompiledSchema::Property one{.name = each.name, .rule = schema::rule_of(nodes, each.node, prefix)};
+    one.required = each.required;
+    one.string = one.any_string = nodes.any[each.node];
+    one.only_string = !nodes.any[each.node];
+    for (const schema::Alternative& alternative : nodes.alternatives[each.node]) {
+      const bool text =
+          alternative.kind == Kind::kString ||
+          (alternative.kind == Kind::kText &&
+           std::ranges::any_of(alternative.texts, [](const auto& word) { return word.starts_with('"'); }));
+      one.string = one.string || text;
+      one.only_string = one.only_string && text;
+      one.any_string = one.any_string || (alternative.kind == Kind::kString && alternative.string.any());
+    }
+    out.push_back(std::move(one));
+  }
+  return out;
+}
+
 CompiledSchema compiled(const ordered_json& root, const SchemaOptions& options) {
   schema::Session session(root, options.mode, kMaxWork);
   const schema::Nodes nodes = schema::nodes_of(root, session);
   if (nodes.alternatives[0].empty() && !nodes.any[0]) throw SchemaError("", "no value is valid for this schema");
-  CompiledSchema out{.grammar = schema::grammar_of(nodes, options.prefix), .dropped = std::move(session.dropped)};
-  return out;
+  return {.grammar = schema::grammar_of(nodes, options.prefix),
+          .dropped = std::move(session.dropped),
+          .properties = properties_of(nodes, options.prefix)};
 }
 
 }  // namespace

@@ -13,8 +13,15 @@ namespace palimpsest {
 enum class SchemaMode { kStrict, kLenient };
 
 struct CompiledSchema {
+  // Of a schema of objects of one kind: for grammars that write each property apart.
+  struct Property {
+    std::string name, rule;
+    bool required = false;
+    bool string = false, only_string = false, any_string = false;  // may be one, is one, every one is valid
+  };
   std::string grammar;               // GBNF, with the rule `root`
   std::vector<std::string> dropped;  // "PATH: reason", at most 20; strict: none
+  std::vector<Property> properties = {};
 };
 
 // `path`: of the part of the schema, ".properties.a.pattern"; what() does not contain it.
@@ -29,7 +36,7 @@ class SchemaError : public Error {
 
 struct SchemaOptions {
   SchemaMode mode = SchemaMode::kStrict;
-  std::string prefix = {};  // of the rules' names, `root` included: letters, digits and '-'
+  std::string prefix = {};  // of the rules' names, `root` included: letters, digits and '-'; not "json-"
   bool object = false;      // lenient: what cannot be compiled as a whole is any object, not any value
 };
 

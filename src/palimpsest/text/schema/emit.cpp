@@ -17,6 +17,7 @@ using Kind = Alternative::Kind;
 
 constexpr std::size_t kBlock = 64;           // repetitions that one block has
 constexpr std::size_t kMaxCounted = 20'000;  // (properties, count) pairs of one object
+constexpr const char* kShared = "json-";     // prefix of rules for any value
 constexpr std::uint32_t kFirstPlain = ' ';
 
 std::string literal_of(std::string_view text) {
@@ -92,7 +93,7 @@ class Emitter {
 
   // Shared rules, written when they are first used.
   std::string shared(const char* called, const char* body) {
-    const std::string full = prefix_ + called;
+    const std::string full = kShared + std::string(called);
     if (written_.insert(full).second) rule(full, body);
     return full;
   }
@@ -127,14 +128,14 @@ class Emitter {
     return shared("number", R"("-"? ("0" | [1-9] [0-9]{0,15}) ("." [0-9]{1,15})? ([eE] [+-]? [0-9]{1,2})?)");
   }
   std::string any_array() {
-    return shared("array", fmt::format(R"("[" ({0}value ({1} {0}value)*)? "]")", prefix_, comma()).c_str());
+    return shared("array", fmt::format(R"("[" ({0}value ({1} {0}value)*)? "]")", kShared, comma()).c_str());
   }
   std::string any_object() {
-    const std::string pair = fmt::format("{} {} {}value", any_string(), colon(), prefix_);
+    const std::string pair = fmt::format("{} {} {}value", any_string(), colon(), kShared);
     return shared("object", fmt::format(R"("{{" ({0} ({1} {0})*)? "}}")", pair, comma()).c_str());
   }
   std::string any_value() {
-    const std::string full = prefix_ + "value";
+    const std::string full = kShared + std::string("value");
     if (written_.insert(full).second) {
       const std::string body = fmt::format(R"({} | {} | {} | {} | "true" | "false" | "null")", any_object(),
                                            any_array(), any_string(), number());
@@ -146,7 +147,7 @@ class Emitter {
   std::string node(std::size_t index) {
     if (nodes_.any[index]) return any_value();
     if (seen_.insert(index).second) open_.push_back(index);
-    return name("n", index);
+    return rule_of(nodes_, index, prefix_);
   }
 
   std::string alternatives(std::size_t index) {
@@ -421,6 +422,10 @@ class Emitter {
 };
 
 }  // namespace
+
+std::string rule_of(const Nodes& nodes, std::size_t node, const std::string& prefix) {
+  return nodes.any[node] ? kShared + std::string("value") : fmt::format("{}n{}", prefix, node);
+}
 
 std::string grammar_of(const Nodes& nodes, const std::string& prefix) {
   return Emitter(nodes, prefix).write();
