@@ -173,7 +173,7 @@ class Emitter {
       case Kind::kInteger:
         return integer();
       case Kind::kDigits:
-        return automaton(*one.digits, false);
+        return automaton(one.digits, false);
       case Kind::kAnyArray:
         any_value();
         return any_array();
@@ -259,14 +259,20 @@ class Emitter {
   }
 
   std::string string(const Text& text) {
-    if (text.dfa != nullptr) return automaton(*text.dfa, true);
+    if (text.dfa != nullptr) return automaton(text.dfa, true);
     if (text.any()) return any_string();
     if (text.max == 0) return R"("\"\"")";
     return rule(fmt::format(R"("\"" {} "\"")", repeated(characters(text.set), text.min, text.max)));
   }
 
+  std::string automaton(const std::shared_ptr<const Dfa>& dfa, bool in_quotes) {
+    const auto [at, made] = automata_.try_emplace(dfa.get(), "");
+    if (made) at->second = written_automaton(*dfa, in_quotes);
+    return at->second;
+  }
+
   // A rule for each state that is not passed in a line. Strings are between quotes.
-  std::string automaton(const Dfa& dfa, bool in_quotes) {
+  std::string written_automaton(const Dfa& dfa, bool in_quotes) {
     const std::size_t states = dfa.states();
     std::vector<std::map<std::int32_t, std::vector<Interval>>> edges(states);
     std::vector<std::size_t> incoming(states);
@@ -416,6 +422,7 @@ class Emitter {
   std::string out_;
   std::size_t count_ = 0;
   std::map<std::string, std::string> rules_;
+  std::map<const Dfa*, std::string> automata_;
   std::set<std::string> written_;
   std::set<std::size_t> seen_;
   std::vector<std::size_t> open_;

@@ -19,7 +19,8 @@ void forget_other_types(Branch& branch) {
   const unsigned types = branch.types;
   const Branch none;
   if ((types & kNumberTypes) == 0) {
-    branch.low = branch.high = std::nullopt;
+    branch.low.reset();
+    branch.high.reset();
     branch.multiples.clear();
   }
   if ((types & kString) == 0) {

@@ -229,9 +229,10 @@ Bound inside(Bound bound, int sign) {
 
 }  // namespace
 
-std::shared_ptr<const Dfa> numbers_of(const Branch& branch, Session& session) {
+namespace {
+
+std::shared_ptr<const Dfa> made_numbers(const Branch& branch, Session& session) {
   const bool integers = (branch.types & kInteger) != 0, fractions = (branch.types & kFraction) != 0;
-  if (branch.plain_numbers() && integers) return nullptr;
   Work& work = session.work;
   std::optional<Bound> low = branch.low, high = branch.high;
   if (low) low = inside(*low, 1);
@@ -268,6 +269,26 @@ std::shared_ptr<const Dfa> numbers_of(const Branch& branch, Session& session) {
     out = combine(out, session.regexes.get("^" + pattern + (point ? "0*$" : "(\\.0*)?$")), Combine::kWithout, work);
   }
   return std::make_shared<const Dfa>(minimized(std::move(out), work));
+}
+
+}  // namespace
+
+std::shared_ptr<const Dfa> numbers_of(const Branch& branch, Session& session) {
+  if (branch.plain_numbers() && (branch.types & kInteger) != 0) return nullptr;
+  std::string key = fmt::format("{}", branch.types & (kInteger | kFraction));
+  const auto add_bound = [&](const std::optional<Bound>& bound) {
+    key += bound ? fmt::format(" {}{}{}e{}", bound->open, bound->value.negative ? "-" : "", bound->value.digits,
+                               bound->value.exponent)
+                 : " none";
+  };
+  add_bound(branch.low);
+  add_bound(branch.high);
+  for (const auto& [owner, step] : branch.multiples) key += fmt::format(" m{}e{}", step.digits, step.exponent);
+  for (const Json* each : branch.not_values)
+    if (each->is_number()) key += " n" + each->dump();
+  const auto known = session.numbers.find(key);
+  if (known != session.numbers.end()) return known->second;
+  return session.numbers[key] = made_numbers(branch, session);
 }
 
 }  // namespace palimpsest::schema

@@ -10,13 +10,13 @@
 namespace palimpsest::schema {
 namespace {
 
-using Kind = RegexNode::Kind;
+using RegexKind = RegexNode::Kind;
 using Assertion = Nfa::Assertion;
 
 constexpr std::size_t kMaxNfa = 40'000;  // states
 
 bool is_lookaround(const RegexNode& node) {
-  return node.kind == Kind::kLookahead || node.kind == Kind::kLookbehind;
+  return node.kind == RegexKind::kLookahead || node.kind == RegexKind::kLookbehind;
 }
 
 class RegexCompiler {
@@ -24,7 +24,7 @@ class RegexCompiler {
   explicit RegexCompiler(Work& work) : work_(work) {}
 
   Dfa matching(const RegexNode& alternatives) {
-    RegexNode plain{.kind = Kind::kAlternatives};
+    RegexNode plain{.kind = RegexKind::kAlternatives};
     std::optional<Dfa> out;
     const auto add = [&](Dfa more) { out = out ? combine(*out, more, Combine::kOr, work_) : std::move(more); };
     for (const RegexNode& each : alternatives.parts) {
@@ -51,7 +51,7 @@ class RegexCompiler {
     std::vector<RegexNode> out;
     for (const RegexNode& part : node.parts) {
       const RegexNode* group = &part;
-      if (group->kind == Kind::kAlternatives && group->parts.size() == 1) {
+      if (group->kind == RegexKind::kAlternatives && group->parts.size() == 1) {
         for (RegexNode& each : flattened(group->parts.front())) out.push_back(std::move(each));
       } else {
         out.push_back(part);
@@ -69,27 +69,27 @@ class RegexCompiler {
     work_.spend(2);
     if (nfa.states.size() > kMaxNfa) throw TooComplex("the regular expression is too long: make it simpler");
     switch (node.kind) {
-      case Kind::kSequence:
+      case RegexKind::kSequence:
         build_all(nfa, node.parts, from, to);
         break;
-      case Kind::kAlternatives:
+      case RegexKind::kAlternatives:
         for (const RegexNode& part : node.parts) {
           const std::uint32_t begin = nfa.add();
           nfa.link(from, begin);
           build(nfa, part, begin, to);
         }
         break;
-      case Kind::kSet: {
+      case RegexKind::kSet: {
         const std::uint32_t at = nfa.add();
         nfa.link(from, at);
         nfa.states[at].set = static_cast<std::int32_t>(nfa.set(node.set));
         nfa.states[at].to = to;
         break;
       }
-      case Kind::kAssertion:
+      case RegexKind::kAssertion:
         nfa.states[from].assertions.emplace_back(node.assertion, to);
         break;
-      case Kind::kRepeat: {
+      case RegexKind::kRepeat: {
         const RegexNode& part = node.parts.front();
         const std::size_t copies = node.max == kUnbounded ? node.min : node.max;
         for (std::size_t i = 0; i < copies; ++i) {
@@ -108,8 +108,8 @@ class RegexCompiler {
         nfa.link(from, to);
         break;
       }
-      case Kind::kLookahead:
-      case Kind::kLookbehind:
+      case RegexKind::kLookahead:
+      case RegexKind::kLookbehind:
         fail("the regular expression has a lookaround inside a group or repetition, which is not supported");
     }
   }
@@ -150,7 +150,7 @@ class RegexCompiler {
     std::size_t look = 0;
     bool consumes = false;
     for (; look < parts.size() && !is_lookaround(parts[look]); ++look)
-      consumes = consumes || parts[look].kind != Kind::kAssertion || parts[look].assertion != Assertion::kBegin;
+      consumes = consumes || parts[look].kind != RegexKind::kAssertion || parts[look].assertion != Assertion::kBegin;
     Nfa nfa;
     const std::uint32_t start = nfa.add(), final = nfa.add();
     if (look == parts.size()) {
@@ -158,7 +158,7 @@ class RegexCompiler {
       return determinize(nfa, start, final, true, at_start, work_);
     }
     const RegexNode& lookaround = parts[look];
-    if (lookaround.kind == Kind::kLookbehind)
+    if (lookaround.kind == RegexKind::kLookbehind)
       fail("the regular expression has a lookbehind that is not before its end, which is not supported");
     const auto after = parts.subspan(look + 1);
     const bool start_of_tail = at_start && !consumes;
@@ -181,11 +181,11 @@ class RegexCompiler {
   }
 
   static bool has_begin(const RegexNode& node) {
-    return (node.kind == Kind::kAssertion && node.assertion == Assertion::kBegin) ||
+    return (node.kind == RegexKind::kAssertion && node.assertion == Assertion::kBegin) ||
            std::ranges::any_of(node.parts, has_begin);
   }
   static bool has_edge(const RegexNode& node) {
-    return (node.kind == Kind::kAssertion &&
+    return (node.kind == RegexKind::kAssertion &&
             (node.assertion == Assertion::kBoundary || node.assertion == Assertion::kNoBoundary)) ||
            std::ranges::any_of(node.parts, has_edge);
   }
@@ -196,20 +196,20 @@ class RegexCompiler {
   Dfa with_lookarounds(std::vector<RegexNode> parts) {
     // x(?<!y)$: what x$ matches, without what y$ matches.
     const std::size_t size = parts.size();
-    if (size >= 2 && parts[size - 2].kind == Kind::kLookbehind && parts[size - 1].kind == Kind::kAssertion &&
+    if (size >= 2 && parts[size - 2].kind == RegexKind::kLookbehind && parts[size - 1].kind == RegexKind::kAssertion &&
         parts[size - 1].assertion == Assertion::kEnd) {
       const RegexNode look = parts[size - 2];
       parts.erase(parts.end() - 2);
       RegexNode without, behind;
       without.parts = std::move(parts);
       behind.parts = {look.parts.front(), without.parts.back()};
-      RegexNode first{.kind = Kind::kAlternatives}, second{.kind = Kind::kAlternatives};
+      RegexNode first{.kind = RegexKind::kAlternatives}, second{.kind = RegexKind::kAlternatives};
       first.parts.push_back(std::move(without));
       second.parts.push_back(std::move(behind));
       return combine(matching(first), matching(second), look.negative ? Combine::kWithout : Combine::kAnd, work_);
     }
     const Dfa at_start = rest(parts, true);
-    if (parts.front().kind == Kind::kAssertion && parts.front().assertion == Assertion::kBegin) return at_start;
+    if (parts.front().kind == RegexKind::kAssertion && parts.front().assertion == Assertion::kBegin) return at_start;
     if (std::ranges::any_of(parts, has_edge))
       fail("the regular expression has a \\b beside a lookahead, which is not supported without ^");
     Nfa nfa;  // one or more characters before the match

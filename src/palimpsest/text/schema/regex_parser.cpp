@@ -10,7 +10,7 @@
 namespace palimpsest::schema {
 namespace {
 
-using Kind = RegexNode::Kind;
+using RegexKind = RegexNode::Kind;
 
 constexpr std::size_t kMaxNesting = 100, kMaxRepetition = 100'000;
 
@@ -80,7 +80,7 @@ class RegexParser {
 
   RegexNode alternatives(std::size_t depth) {
     if (depth > kMaxNesting) fail("the regular expression is nested more than {} levels deep", kMaxNesting);
-    RegexNode out{.kind = Kind::kAlternatives};
+    RegexNode out{.kind = RegexKind::kAlternatives};
     do out.parts.push_back(sequence(depth));
     while (take("|"));
     return out;
@@ -109,9 +109,9 @@ class RegexParser {
       return item;
     }
     take("?");  // lazy: the same texts
-    if (item.kind == Kind::kAssertion || item.kind == Kind::kLookahead || item.kind == Kind::kLookbehind)
+    if (item.kind == RegexKind::kAssertion || item.kind == RegexKind::kLookahead || item.kind == RegexKind::kLookbehind)
       fail("the regular expression repeats an assertion, which is not supported");
-    RegexNode out{.kind = Kind::kRepeat, .min = min, .max = max};
+    RegexNode out{.kind = RegexKind::kRepeat, .min = min, .max = max};
     out.parts.push_back(std::move(item));
     if (more() && (peek() == '*' || peek() == '+' || peek() == '?'))
       fail("the regular expression has nothing before a repetition");
@@ -142,7 +142,7 @@ class RegexParser {
     return true;
   }
 
-  RegexNode set_node(CharSet set) const { return {.kind = Kind::kSet, .set = std::move(set)}; }
+  RegexNode set_node(CharSet set) const { return {.kind = RegexKind::kSet, .set = std::move(set)}; }
 
   CharSet one(std::uint32_t c) const {
     return ignore_case_ ? char_set({{c, c}, {other_case(c), other_case(c)}}) : char_set({{c, c}});
@@ -161,7 +161,7 @@ class RegexParser {
       case '^':
       case '$':
         ++at_;
-        return {.kind = Kind::kAssertion, .assertion = c == '^' ? Nfa::Assertion::kBegin : Nfa::Assertion::kEnd};
+        return {.kind = RegexKind::kAssertion, .assertion = c == '^' ? Nfa::Assertion::kBegin : Nfa::Assertion::kEnd};
       case '*':
       case '+':
       case '?':
@@ -184,11 +184,11 @@ class RegexParser {
       out = alternatives(depth + 1);
       ignore_case_ = before;
     } else if (starts_with("?=") || starts_with("?!")) {
-      out = {.kind = Kind::kLookahead, .negative = peek(1) == '!'};
+      out = {.kind = RegexKind::kLookahead, .negative = peek(1) == '!'};
       at_ += 2;
       out.parts.push_back(alternatives(depth + 1));
     } else if (starts_with("?<=") || starts_with("?<!")) {
-      out = {.kind = Kind::kLookbehind, .negative = peek(2) == '!'};
+      out = {.kind = RegexKind::kLookbehind, .negative = peek(2) == '!'};
       at_ += 3;
       out.parts.push_back(alternatives(depth + 1));
     } else if (take("?<") || take("?P<")) {
@@ -310,7 +310,7 @@ class RegexParser {
     if (!more()) fail("the regular expression ends with a backslash");
     if (peek() == 'b' || peek() == 'B') {
       const bool boundary = text_[at_++] == 'b';
-      return {.kind = Kind::kAssertion,
+      return {.kind = RegexKind::kAssertion,
               .assertion = boundary ? Nfa::Assertion::kBoundary : Nfa::Assertion::kNoBoundary};
     }
     if (peek() == 'A' || peek() == 'Z' || peek() == 'z')

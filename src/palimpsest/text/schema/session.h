@@ -1,6 +1,8 @@
 // What the compilation of one schema shares.
 #pragma once
 
+#include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <string_view>
@@ -12,6 +14,15 @@
 #include "palimpsest/text/schema/regexes.h"
 
 namespace palimpsest::schema {
+
+// min to max characters of `set`; or, with `dfa`, the texts of the automaton.
+struct Text {
+  CharSet set = all_characters();
+  std::size_t min = 0, max = kUnbounded;
+  std::shared_ptr<const Dfa> dfa = nullptr;
+  bool empty() const { return dfa != nullptr ? dfa->empty() : max < min || (min > 0 && set.empty()); }
+  bool any() const { return dfa == nullptr && min == 0 && max == kUnbounded && set == all_characters(); }
+};
 
 struct Session {
   Session(const Json& root, SchemaMode mode, std::size_t work_limit)
@@ -31,6 +42,9 @@ struct Session {
   Regexes regexes;
   const SchemaMode mode;
   std::vector<std::string> dropped;
+  // Automata of strings and numbers by what they are made of: the same constraints are often met again.
+  std::map<std::string, Text> texts;
+  std::map<std::string, std::shared_ptr<const Dfa>> numbers;
   std::set<std::pair<const Json*, std::string>> seen;
 };
 

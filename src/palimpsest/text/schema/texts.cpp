@@ -103,7 +103,9 @@ Dfa dfa_of(const Text& text, Session& session) {
   return combine(lengths, determinize(nfa, start, start, false, true, session.work), Combine::kAnd, session.work);
 }
 
-Text text_of(const Branch& branch, Session& session) {
+namespace {
+
+Text made_text(const Branch& branch, Session& session) {
   Work& work = session.work;
   std::optional<Dfa> dfa;
   const auto meet = [&](const Dfa& more, Combine how) { dfa = combine(dfa ? *dfa : any_text(), more, how, work); };
@@ -144,6 +146,20 @@ Text text_of(const Branch& branch, Session& session) {
     session.drop(branch.lengths_owner, branch.min_length > 0 ? "minLength" : "maxLength", error.what());
     return simple;
   }
+}
+
+}  // namespace
+
+Text text_of(const Branch& branch, Session& session) {
+  std::string key = fmt::format("{} {}", branch.min_length, branch.max_length);
+  for (const Pattern& each : branch.patterns)
+    key += fmt::format("\n{}{}:{}", each.negative, each.text.size(), each.text);
+  for (const std::string& each : branch.formats) key += fmt::format("\nf{}:{}", each.size(), each);
+  for (const Json* each : branch.not_values)
+    if (each->is_string()) key += "\nn" + each->dump(-1, ' ', false, Json::error_handler_t::replace);
+  const auto known = session.texts.find(key);
+  if (known != session.texts.end()) return known->second;
+  return session.texts[key] = made_text(branch, session);
 }
 
 }  // namespace palimpsest::schema
