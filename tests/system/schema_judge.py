@@ -49,8 +49,14 @@ def _refuse(constant):
     raise ValueError(f"{constant} is not JSON")
 
 
+def _integer(text):
+    """Integers beyond 64 bits are doubles, as most readers of JSON have it (RFC 8259, section 6)."""
+    value = int(text)
+    return value if -2**63 <= value < 2**64 else decimal.Decimal(repr(float(text)))
+
+
 def read(text, pairs=dict):
-    return json.loads(text, parse_float=decimal.Decimal, parse_constant=_refuse, object_pairs_hook=pairs)
+    return json.loads(text, parse_float=decimal.Decimal, parse_int=_integer, parse_constant=_refuse, object_pairs_hook=pairs)
 
 
 def _first_wins(pairs):

@@ -183,7 +183,8 @@ def run(name, cases, samples, arguments, strict, resources=()):
         except Exception as trouble:
             raise RuntimeError(f"{name} {case.id}: {case.schema[:1000]}") from trouble
     out = tally.report(name, strict)
-    for wrong in tally.wrong[:arguments.show]:
+    first = {wrong[0]: wrong for wrong in reversed(tally.wrong)}  # of each schema
+    for wrong in list(first.values())[:arguments.show]:
         print("WRONG", json.dumps(wrong, ensure_ascii=False)[:1500])
     if arguments.out:
         path = pathlib.Path(arguments.out) / f"{name}-{'strict' if strict else 'lenient'}.jsonl"
