@@ -16,7 +16,6 @@ import json
 import pathlib
 import queue
 import random
-import re
 import subprocess
 import sys
 import threading
@@ -78,9 +77,9 @@ class Samples:
 
 
 def keyword_of(message):
-    """The keyword that a refusal names, for counting; else the message."""
-    found = re.search(r"(?:keyword|express) '?([$\w]+)'?|'([$\w]+)'", message)
-    return next(filter(None, found.groups())) if found else message[:60]
+    """"PATH: reason": the path's last name is the keyword; without one, the reason."""
+    path, _, reason = message.partition(": ")
+    return path.rpartition(".")[2] or reason[:60]
 
 
 class Tally:
