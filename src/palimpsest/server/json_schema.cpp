@@ -56,7 +56,9 @@ void log_dropped(const CompiledSchema& schema, const std::string& where) {
   if (schema.dropped.empty()) return;
   Json& list = log_fields()["schema_dropped"];
   for (const std::string& each : schema.dropped)
-    if (list.size() < kMaxLogged) list.push_back(where + each);
+    if (list.size() < kMaxLogged)
+      list.push_back(each.starts_with('.') || each.starts_with('[') || each.starts_with(':') ? where + each
+                                                                                             : where + ": " + each);
 }
 
 }  // namespace

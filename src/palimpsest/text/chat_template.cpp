@@ -12,6 +12,7 @@
 #include "palimpsest/core/error.h"
 #include "palimpsest/text/chat_template_texts.h"
 #include "palimpsest/text/reply_format-inl.h"
+#include "palimpsest/text/schema/compile.h"
 #include "palimpsest/text/tool_grammar.h"
 #include "palimpsest/text/tool_text.h"
 #include "palimpsest/text/utf8.h"
@@ -281,6 +282,10 @@ ChatPrompt ChatTemplate::apply(const ChatInput& input) const {
       if (required) out.grammar = with_short_space(without_text_before_calls(std::move(out.grammar)));
       if (tools && one) out.grammar = with_one_call(std::move(out.grammar));
       if (!params.grammar_lazy) out.grammar_prefix = params.generation_prompt;
+    } else if (const auto strict = std::ranges::find(input.tools, true, &Tool::strict); strict != input.tools.end()) {
+      throw SchemaError(fmt::format("tools[{}].function.strict", strict - input.tools.begin()),
+                        "the chat template of this model allows no grammar for calls that may be left out: leave out "
+                        "'strict', or require a call with \"tool_choice\": \"required\"");
     }
   }
   if (tools || params.supports_thinking) {

@@ -45,7 +45,7 @@ void append_rules(std::string& grammar, const std::string& rules, std::set<std::
     const std::size_t end = std::min(rules.find('\n', begin), rules.size());
     std::string line = rules.substr(begin, end - begin);
     begin = end + 1;
-    if (line.starts_with("json-") && !known.insert(line).second) continue;
+    if (line.starts_with("any-json-") && !known.insert(line).second) continue;
     grammar += line + "\n";
   }
 }

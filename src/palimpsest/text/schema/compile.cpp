@@ -41,8 +41,8 @@ std::vector<CompiledSchema::Property> properties_of(const schema::Nodes& nodes, 
   return out;
 }
 
-CompiledSchema compiled(const ordered_json& root, const SchemaOptions& options) {
-  schema::Session session(root, options.mode, kMaxWork);
+CompiledSchema compiled(const ordered_json& root, const SchemaOptions& options, bool coarse = false) {
+  schema::Session session(root, options.mode, kMaxWork, coarse);
   const schema::Nodes nodes = schema::nodes_of(root, session);
   if (nodes.alternatives[0].empty() && !nodes.any[0]) throw SchemaError("", "no value is valid for this schema");
   return {.grammar = schema::grammar_of(nodes, options.prefix),
@@ -53,22 +53,28 @@ CompiledSchema compiled(const ordered_json& root, const SchemaOptions& options) 
 }  // namespace
 
 CompiledSchema compile_schema(const ordered_json& schema, const SchemaOptions& options) {
-  std::string path, reason;
-  try {
-    CompiledSchema out = compiled(schema, options);
+  const auto limited = [](CompiledSchema out) {
     if (out.dropped.size() > kMaxDropped) out.dropped.resize(kMaxDropped);
     return out;
+  };
+  std::string reason;
+  try {
+    return limited(compiled(schema, options));
   } catch (const SchemaError& error) {
     if (options.mode == SchemaMode::kStrict) throw;
-    path = error.path();
-    reason = error.what();
+    reason = error.path() + ": " + error.what();
   } catch (const Error& error) {
     if (options.mode == SchemaMode::kStrict) throw SchemaError("", error.what());
-    reason = error.what();
+    reason = fmt::format(": {}", error.what());
+    try {
+      CompiledSchema out = compiled(schema, options, true);
+      out.dropped.insert(out.dropped.begin(), reason + ": without patterns, lengths, formats and bounds of numbers");
+      return limited(std::move(out));
+    } catch (const Error&) {  // all of it, then
+    }
   }
-  const ordered_json any = options.object ? ordered_json{{"type", "object"}} : ordered_json(true);
-  CompiledSchema out = compiled(any, options);
-  out.dropped = {path + ": the whole schema: " + reason};
+  CompiledSchema out = compiled(options.object ? ordered_json{{"type", "object"}} : ordered_json(true), options);
+  out.dropped = {"the whole schema" + reason};
   return out;
 }
 

@@ -36,7 +36,7 @@ class SchemaError : public Error {
 
 struct SchemaOptions {
   SchemaMode mode = SchemaMode::kStrict;
-  std::string prefix = {};  // of the rules' names, `root` included: letters, digits and '-'; not "json-"
+  std::string prefix = {};  // of the rules' names, `root` included: letters, digits and '-'; not "any-json-"
   bool object = false;      // lenient: what cannot be compiled as a whole is any object, not any value
 };
 

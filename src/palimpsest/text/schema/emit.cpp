@@ -15,9 +15,9 @@ namespace {
 
 using Kind = Alternative::Kind;
 
-constexpr std::size_t kBlock = 64;           // repetitions that one block has
-constexpr std::size_t kMaxCounted = 20'000;  // (properties, count) pairs of one object
-constexpr const char* kShared = "json-";     // prefix of rules for any value
+constexpr std::size_t kBlock = 64;            // repetitions that one block has
+constexpr std::size_t kMaxCounted = 20'000;   // (properties, count) pairs of one object
+constexpr const char* kShared = "any-json-";  // prefix of rules for any value
 constexpr std::uint32_t kFirstPlain = ' ';
 
 std::string literal_of(std::string_view text) {

@@ -77,6 +77,7 @@ void Expander::base_keywords(const Json& schema, Branch& out) {
 }
 
 void Expander::string_keywords(const Json& schema, Branch& out) {
+  if (session_.coarse) return;
   if (const auto min = count(schema, "minLength")) out.min_length = *min;
   if (const auto max = count(schema, "maxLength")) out.max_length = *max >= 1'000'000'000 ? kUnbounded : *max;
   out.lengths_owner = &schema;
@@ -95,6 +96,7 @@ void Expander::string_keywords(const Json& schema, Branch& out) {
 }
 
 void Expander::number_keywords(const Json& schema, Branch& out) {
+  if (session_.coarse) return;
   const auto bound = [&](const char* keyword, const char* exclusive, int sign) {
     const auto take = [&](const Json& value, bool open) {
       Branch one;

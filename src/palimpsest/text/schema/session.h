@@ -25,8 +25,8 @@ struct Text {
 };
 
 struct Session {
-  Session(const Json& root, SchemaMode mode, std::size_t work_limit)
-      : document(root), work(work_limit), regexes(work), mode(mode) {}
+  Session(const Json& root, SchemaMode mode, std::size_t work_limit, bool coarse = false)
+      : document(root), work(work_limit), regexes(work), mode(mode), coarse(coarse) {}
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
@@ -41,6 +41,7 @@ struct Session {
   Work work;
   Regexes regexes;
   const SchemaMode mode;
+  const bool coarse;  // lenient: without the keywords that need large automata
   std::vector<std::string> dropped;
   // Automata of strings and numbers by what they are made of: the same constraints are often met again.
   std::map<std::string, Text> texts;
