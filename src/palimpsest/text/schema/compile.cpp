@@ -15,7 +15,6 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr std::size_t kMaxWork = 20'000'000;  // steps of a schema: about 0.2 s
-constexpr std::size_t kMaxDropped = 20;
 
 std::vector<CompiledSchema::Property> properties_of(const schema::Nodes& nodes, const std::string& prefix) {
   using Kind = schema::Alternative::Kind;
@@ -53,13 +52,9 @@ CompiledSchema compiled(const ordered_json& root, const SchemaOptions& options, 
 }  // namespace
 
 CompiledSchema compile_schema(const ordered_json& schema, const SchemaOptions& options) {
-  const auto limited = [](CompiledSchema out) {
-    if (out.dropped.size() > kMaxDropped) out.dropped.resize(kMaxDropped);
-    return out;
-  };
   std::string reason;
   try {
-    return limited(compiled(schema, options));
+    return compiled(schema, options);
   } catch (const SchemaError& error) {
     if (options.mode == SchemaMode::kStrict) throw;
     reason = error.path() + ": " + error.what();
@@ -69,7 +64,7 @@ CompiledSchema compile_schema(const ordered_json& schema, const SchemaOptions& o
     try {
       CompiledSchema out = compiled(schema, options, true);
       out.dropped.insert(out.dropped.begin(), reason + ": without patterns, lengths, formats and bounds of numbers");
-      return limited(std::move(out));
+      return out;
     } catch (const Error&) {  // all of it, then
     }
   }

@@ -99,8 +99,10 @@ std::vector<Branch> Expander::cross(const Branches& a, const Branches& b) {
   Branches out;
   for (const Branch& x : a)
     for (const Branch& y : b) {
-      session_.work.spend(50 + 10 * (x.objects.size() + y.objects.size() + x.required.size() + y.required.size()) +
-                          x.not_values.size() * y.not_values.size());
+      const auto values = [](const Branch& branch) { return branch.values ? branch.values->size() : 0; };
+      session_.work.spend(300 + 10 * (x.objects.size() + y.objects.size()) +
+                          x.required.size() * (1 + y.required.size()) +
+                          (x.not_values.size() + values(x)) * (y.not_values.size() + values(y)));
       Branch both = conjunction_of(x, y);
       if (!prune(both, 0)) continue;
       if (out.size() == kMaxBranches) throw TooComplex("the schema has too many combinations of alternatives");
@@ -391,6 +393,7 @@ void Expander::keep_valid(const Conjunction& conjunction, Branches& branches) {
       continue;
     }
     for (const Json* value : *branch.values) {
+      session_.work.spend(4 * values.values->size() + 1);
       const bool known =
           std::ranges::any_of(*values.values, [&](const Json* other) { return same_value(*value, *other); });
       if (known) continue;

@@ -193,6 +193,7 @@ void Expander::object_keywords(const Json& schema, Branch& out) {
   const auto required = schema.find("required");
   if (required != schema.end() && usable(schema, *required, "required", Json::value_t::array, "a list of names"))
     for (const Json& name : *required) {
+      session_.work.spend(out.required.size() + 1);
       if (!name.is_string())
         session_.drop(&schema, "required", fmt::format("it must be a list of names, {} is none", brief(name)));
       else if (!out.requires_property(name.get_ref<const std::string&>()))

@@ -192,6 +192,7 @@ class NodeBuilder {
     const Dfa key_dfa = keys.any() ? any_text() : dfa_of(keys, session_);
     std::set<std::string> known;
     const auto put = [&](const std::string& name) {
+      session_.work.spend(branch.required.size() + 10);
       if (!known.insert(name).second || branch.forbidden.contains(name)) return;
       if (!keys.any() && !key_dfa.matches(name)) {
         one.properties.push_back({name, node({{&nothing(), true}}), branch.requires_property(name)});

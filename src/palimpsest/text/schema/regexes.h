@@ -15,6 +15,7 @@ class Regexes {
   const Dfa& get(const std::string& pattern) {
     const auto [at, made] = known_.try_emplace(pattern);
     if (made) {
+      work_.spend(5000);
       try {
         at->second.dfa = compile_regex(pattern, work_);
       } catch (const Error& error) {

@@ -24,6 +24,8 @@ struct Text {
   bool any() const { return dfa == nullptr && min == 0 && max == kUnbounded && set == all_characters(); }
 };
 
+inline constexpr std::size_t kMaxDropped = 20;  // that are listed
+
 struct Session {
   Session(const Json& root, SchemaMode mode, std::size_t work_limit, bool coarse = false)
       : document(root), work(work_limit), regexes(work), mode(mode), coarse(coarse) {}
@@ -32,6 +34,7 @@ struct Session {
 
   // `keyword` of `schema` is not enforced: strict throws SchemaError, lenient notes it.
   void drop(const Json* schema, std::string_view keyword, const std::string& reason) {
+    if (mode == SchemaMode::kLenient && dropped.size() >= kMaxDropped) return;
     const std::string path = document.path_of(schema) + (keyword.empty() ? "" : ".") + std::string(keyword);
     if (mode == SchemaMode::kStrict) throw SchemaError(path, reason);
     if (seen.emplace(schema, keyword).second) dropped.push_back(path + ": " + reason);

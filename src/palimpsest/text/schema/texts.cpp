@@ -157,6 +157,7 @@ Text text_of(const Branch& branch, Session& session) {
   for (const std::string& each : branch.formats) key += fmt::format("\nf{}:{}", each.size(), each);
   for (const Json* each : branch.not_values)
     if (each->is_string()) key += "\nn" + each->dump(-1, ' ', false, Json::error_handler_t::replace);
+  session.work.spend(key.size() / 16 + 1);
   const auto known = session.texts.find(key);
   if (known != session.texts.end()) return known->second;
   return session.texts[key] = made_text(branch, session);
