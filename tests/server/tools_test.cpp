@@ -149,19 +149,17 @@ TEST_F(ToolsTest, RefusalsNameTheField) {
   refused(R"({"tools":[{"type":"web_search"}]})", "tools[0].type");
   refused(R"({"tools":[{"type":"function"}]})", "tools[0].function");
   refused(R"({"tools":[{"type":"function","function":{"name":"a b"}}]})", "tools[0].function.name");
-  refused(R"({"tools":[{"type":"function","function":{"name":"f","parameters":{"type":"text"}}}]})",
+  refused(R"({"tools":[{"type":"function","function":{"name":"f","strict":true,"parameters":{"type":"text"}}}]})",
           "tools[0].function.parameters");
   refused(R"({"tools":[{"type":"function","function":{"name":"f"}},{"type":"function","function":{"name":"f"}}]})",
           "two tools");
   refused(
-      R"({"tools":[{"type":"function","function":{"name":"f","strict":true,"parameters":{"type":"object","minProperties":1}}}]})",
-      "minProperties");
+      R"({"tools":[{"type":"function","function":{"name":"f","strict":true,"parameters":{"type":"object","properties":{"a":{"uniqueItems":true,"minItems":2}}}}}]})",
+      "tools[0].function.parameters.properties.a.uniqueItems");
   refused(R"({"tool_choice":"sometimes"})", "'tool_choice'");
   refused(R"({"tool_choice":{"type":"function","function":{"name":"g"}}})", "no function 'g'");
   refused(R"({"tools":null,"tool_choice":"required"})", "needs 'tools'");
   refused(R"({"response_format":{"type":"json_object"}})", "with 'tools'");
-  refused(R"({"messages":[{"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":"{"}}]}]})",
-          "messages[0].tool_calls[0].function.arguments");
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "palimpsest/core/error.h"
 #include "palimpsest/server/json_schema.h"
 #include "palimpsest/text/conversation.h"
+#include "palimpsest/text/tool_grammar.h"
 
 namespace palimpsest {
 namespace {
@@ -69,14 +70,28 @@ std::vector<ToolCall> read_calls(const Json* calls, const std::string& where) {
     call.arguments = arguments == nullptr     ? "{}"
                      : arguments->is_string() ? arguments->get<std::string>()
                                               : arguments->dump();
-    if (call.arguments.empty()) call.arguments = "{}";
-    if (!Json::accept(call.arguments) || !parse_json(call.arguments).is_object())
-      fail_field(at + ".function.arguments", "'{}.function.arguments' must be a JSON object", at);
+    // Arguments of a call that was cut off are no JSON: the template gets them as text.
+    if (call.arguments.find_first_not_of(" \t\r\n") == std::string::npos) call.arguments = "{}";
     of.end();
     fields.end();
     out.push_back(std::move(call));
   }
   return out;
+}
+
+// Calls without an id get one, and results without one belong to the first call that has none yet.
+void name_calls(std::vector<ChatMessage>& chat) {
+  std::size_t made = 0;
+  std::vector<std::string> open;
+  for (ChatMessage& message : chat) {
+    for (ToolCall& call : message.tool_calls) {
+      if (call.id.empty()) call.id = fmt::format("call{:05}", made++);
+      open.push_back(call.id);
+    }
+    if (message.role != "tool") continue;
+    if (message.tool_call_id.empty() && !open.empty()) message.tool_call_id = open.front();
+    std::erase(open, message.tool_call_id);
+  }
 }
 
 std::vector<ChatMessage> read_messages(const Json* messages) {
@@ -107,6 +122,7 @@ std::vector<ChatMessage> read_messages(const Json* messages) {
     fields.end();
     chat.push_back(std::move(message));
   }
+  name_calls(chat);
   // The template may want the name of the function that a result belongs to.
   std::map<std::string, std::string> names;
   for (ChatMessage& message : chat) {
@@ -134,11 +150,14 @@ std::vector<Tool> read_tools(const Json* tools) {
     fields.end();
     Fields of(*function, where + ".function.");
     Tool tool{.name = read_name(of), .description = of.text("description", ""), .parameters = {}};
-    const bool strict = of.boolean("strict", false);
+    tool.strict = of.boolean("strict", false);
     const Json* parameters = of.take("parameters");
-    const bool any = parameters == nullptr || parameters->empty();
-    tool.parameters = any ? R"({"type":"object","properties":{}})"
-                          : checked_schema(*parameters, where + ".function.parameters", strict);
+    const bool any = parameters == nullptr || (parameters->is_structured() && parameters->empty());
+    tool.parameters = any ? kNoParameters : dump(*parameters);
+    const SchemaOptions options{
+        .mode = tool.strict ? SchemaMode::kStrict : SchemaMode::kLenient, .prefix = prefix_of_tool(i), .object = true};
+    tool.compiled =
+        compiled_schema(any ? Json::parse(kNoParameters) : *parameters, where + ".function.parameters", options);
     of.end();
     if (!names.insert(tool.name).second)
       fail_field(where + ".function.name", "two tools have the name '{}'", tool.name);
@@ -215,6 +234,7 @@ ChatInput read_chat(Fields& fields, const ServedModel& model, OutputShape& shape
     fail_field("messages",
                "this model has no chat template: restart the server with --chat-template, or use /v1/completions");
   input.json_schema = shape.schema;
+  input.json_grammar = shape.schema_grammar;
   if (input.tools.empty() || input.tool_choice == ToolChoice::kNone) return input;
   if (!shape.grammar.empty() || !shape.schema.empty())
     fail_field(shape.field, "'{}' with 'tools': give one of them, or \"tool_choice\": \"none\"", shape.field);
@@ -230,6 +250,8 @@ ChatPrompt chat_prompt(const ChatInput& chat, const ServedModel& model, bool con
     out.text = std::move(turn.text);
     out.breaks = std::move(turn.breaks);
     return out;
+  } catch (const SchemaError& error) {
+    fail_field(error.path(), "{}: {}", error.path(), error.what());
   } catch (const Error& error) {
     fail_field("messages", "{}", error.what());
   }

@@ -1,18 +1,21 @@
-// JSON Schemas of clients: their limits, and their conversion to GBNF grammars, which constrain the output.
+// JSON Schemas of clients, compiled to grammars (text/schema/compile); errors name the field of the request.
 #pragma once
 
+#include <memory>
 #include <string>
 
 #include "palimpsest/server/api_error.h"
+#include "palimpsest/text/schema/compile.h"
 
 namespace palimpsest {
 
-// What the converter (schema_to_grammar) takes, as text: limits checked, `true` as {}, "#" as a reference by name.
-// `exact`: keywords that the grammar cannot express are refused by name; otherwise they are left to the model. `where`:
-// the field in errors. Throws ApiError, also for schemas of more than 10,000 values or 64 levels.
-std::string checked_schema(const Json& schema, const std::string& where, bool exact);
+// `where`: the field in errors. Strict: throws ApiError with the path of the keyword that is not supported. Lenient:
+// what is dropped is in the request's log line, as `schema_dropped`. Equal schemas are compiled once, as long as they
+// are among the last ones.
+std::shared_ptr<const CompiledSchema> compiled_schema(const Json& schema, const std::string& where,
+                                                      const SchemaOptions& options);
 
-// Required properties are generated first, then the others, each in the schema's order. Throws ApiError.
+// The grammar of a schema in strict mode, with the rule `root`.
 std::string schema_grammar(const Json& schema, const std::string& where = "response_format.json_schema.schema");
 
 }  // namespace palimpsest

@@ -170,7 +170,8 @@ OllamaRequest read_ollama(const Json& body, bool chat, const ServedModel& model)
     if (*format == "json")
       out.body["response_format"] = {{"type", "json_object"}};
     else
-      out.body["response_format"] = {{"type", "json_schema"}, {"json_schema", {{"schema", *format}}}};
+      out.body["response_format"] = {{"type", "json_schema"},
+                                     {"json_schema", {{"schema", *format}, {"strict", false}}}};
   }
   if (const Json* think = fields.take("think")) {
     if (think->is_boolean()) out.body["chat_template_kwargs"] = {{"enable_thinking", *think}};

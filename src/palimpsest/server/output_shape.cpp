@@ -4,10 +4,20 @@
 
 #include "palimpsest/core/error.h"
 #include "palimpsest/server/json_schema.h"
-#include "palimpsest/text/chat_template.h"
 #include "palimpsest/text/grammar/compile.h"
+#include "palimpsest/text/tool_grammar.h"
 
 namespace palimpsest {
+
+namespace {
+
+void read_schema(const Json& schema, const std::string& where, bool strict, OutputShape& out) {
+  const SchemaOptions options{.mode = strict ? SchemaMode::kStrict : SchemaMode::kLenient, .prefix = kReplyPrefix};
+  out.schema = dump(schema);
+  out.schema_grammar = compiled_schema(schema, where, options)->grammar;
+}
+
+}  // namespace
 
 OutputShape read_output_shape(Fields& fields) {
   OutputShape out{.grammar = fields.text("grammar", ""), .schema = {}};
@@ -20,17 +30,18 @@ OutputShape read_output_shape(Fields& fields) {
     fail_field("grammar", "'grammar' and 'response_format' exclude each other: leave one of them out");
   if (type == "json_object") {
     const Json* shape = of.take("schema");  // as llama-server has it
-    out.schema = shape == nullptr ? R"({"type":"object"})" : checked_schema(*shape, "response_format.schema", true);
+    read_schema(shape == nullptr ? Json{{"type", "object"}} : *shape, "response_format.schema", true, out);
   } else if (type == "json_schema") {
     const Json* named = of.take("json_schema");
     if (named == nullptr) fail_field("response_format.json_schema", "'response_format.json_schema' is missing");
     Fields schema(*named, "response_format.json_schema.");
-    schema.ignore({"name", "description", "strict"});
+    schema.ignore({"name", "description"});
+    const bool strict = schema.boolean("strict", true);
     const Json* shape = schema.take("schema");
     if (shape == nullptr)
       fail_field("response_format.json_schema.schema", "'response_format.json_schema.schema' is missing");
     schema.end();
-    out.schema = checked_schema(*shape, "response_format.json_schema.schema", true);
+    read_schema(*shape, "response_format.json_schema.schema", strict, out);
   } else if (type != "text") {
     fail_field("response_format.type", "response_format.type must be text, json_object or json_schema");
   }
@@ -39,11 +50,7 @@ OutputShape read_output_shape(Fields& fields) {
 }
 
 std::string grammar_of_schema(const OutputShape& shape) {
-  try {
-    return schema_to_grammar(shape.schema);
-  } catch (const Error& error) {
-    fail_field(shape.field, "{}: {}", shape.field, error.what());
-  }
+  return fmt::format("root ::= {}root\n{}", kReplyPrefix, shape.schema_grammar);
 }
 
 void compile(const OutputShape& shape, const Vocabulary* vocabulary, SamplerOptions& out) {

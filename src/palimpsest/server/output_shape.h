@@ -11,11 +11,12 @@ namespace palimpsest {
 
 struct OutputShape {
   std::string grammar, schema;            // at most one, empty: any text
+  std::string schema_grammar = {};        // of `schema`, with the prefix kReplyPrefix
   const char* field = "response_format";  // where it came from
 };
 
-OutputShape read_output_shape(Fields& fields);            // throws ApiError
-std::string grammar_of_schema(const OutputShape& shape);  // throws ApiError
+OutputShape read_output_shape(Fields& fields);  // throws ApiError
+std::string grammar_of_schema(const OutputShape& shape);
 // Compiles shape.grammar, if any. Throws ApiError.
 void compile(const OutputShape& shape, const Vocabulary* vocabulary, SamplerOptions& out);
 

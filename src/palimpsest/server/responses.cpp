@@ -29,9 +29,11 @@ void add_item(const Json& item, const std::string& where, Json& messages) {
   const std::string type = fields.text("type", "message");
   if (type == "reasoning") return;  // is not read again
   if (type == "function_call") {
-    const Json call = {{"id", fields.text("call_id", "")},
-                       {"type", "function"},
-                       {"function", {{"name", fields.text("name", "")}, {"arguments", fields.text("arguments", "")}}}};
+    const Json* const arguments = fields.take("arguments");
+    const Json call = {
+        {"id", fields.text("call_id", "")},
+        {"type", "function"},
+        {"function", {{"name", fields.text("name", "")}, {"arguments", arguments == nullptr ? Json("") : *arguments}}}};
     fields.end();
     const bool joins = !messages.empty() && messages.back()["role"] == "assistant";
     if (!joins) messages.push_back({{"role", "assistant"}, {"content", nullptr}});

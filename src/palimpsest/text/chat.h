@@ -24,9 +24,14 @@ struct ChatMessage {
   std::string tool_call_id = {}, name = {};  // of the call that a message with role "tool" answers
 };
 
+struct CompiledSchema;
+
 struct Tool {
   std::string name, description;
-  std::string parameters;  // JSON Schema of the arguments
+  std::string parameters;  // JSON Schema of the arguments, as the prompt shows it
+  bool strict = false;     // what cannot be enforced is an error
+  // Of `parameters`, with prefix_of_tool() of the tool's number; nullptr: is compiled leniently.
+  std::shared_ptr<const CompiledSchema> compiled = nullptr;
 };
 
 enum class ToolChoice { kAuto, kNone, kRequired };
@@ -38,6 +43,7 @@ struct ChatInput {
   std::string function = {};  // with kRequired: the only tool that may be called; empty: any
   bool parallel_tool_calls = true;
   std::string json_schema = {};                       // of the reply's content; empty: any text
+  std::string json_grammar = {};                      // its grammar, with the prefix kReplyPrefix
   std::map<std::string, std::string> variables = {};  // of the template, beside the usual ones; values are JSON
   bool add_assistant = true;                          // the prompt ends where the assistant's reply begins
 };

@@ -2,12 +2,13 @@
 
 #include <llama-common/jinja/lexer.h>
 #include <llama-common/jinja/parser.h>
-#include <llama-common/json-schema-to-grammar.h>
 #include <llama.h>
 
+#include <algorithm>
 #include <exception>
 #include <fstream>
 #include <iterator>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <utility>
@@ -16,6 +17,8 @@
 #include "palimpsest/text/chat_template_texts.h"
 #include "palimpsest/text/message_marks.h"
 #include "palimpsest/text/reply_format-inl.h"
+#include "palimpsest/text/schema/compile.h"
+#include "palimpsest/text/tool_grammar.h"
 #include "palimpsest/text/tool_text.h"
 #include "palimpsest/text/utf8.h"
 
@@ -45,12 +48,32 @@ std::string last_line(const std::string& what) {
   return whole_characters(text.substr(0, 400));
 }
 
-common_chat_msg in_common(const ChatMessage& message) {
+// Arguments that are no JSON object, as of a call that was cut off: templates want text, or JSON, or an object.
+enum class OddArguments { kAsText, kAsString, kLeftOut };
+
+bool is_object(const std::string& arguments) {
+  return nlohmann::json::parse(arguments, nullptr, false).is_object();
+}
+
+std::string arguments_of(const ToolCall& call, OddArguments odd) {
+  if (odd == OddArguments::kAsText || is_object(call.arguments)) return call.arguments;
+  if (odd == OddArguments::kLeftOut) return "{}";
+  return nlohmann::json(call.arguments).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+bool has_odd_arguments(const ChatInput& input) {
+  return std::ranges::any_of(input.messages, [](const ChatMessage& message) {
+    return std::ranges::any_of(message.tool_calls, [](const ToolCall& call) { return !is_object(call.arguments); });
+  });
+}
+
+common_chat_msg in_common(const ChatMessage& message, OddArguments odd) {
   common_chat_msg out;
   out.role = message.role;
   out.content = message.content;
   out.reasoning_content = message.reasoning;
-  for (const ToolCall& call : message.tool_calls) out.tool_calls.push_back({call.name, call.arguments, call.id});
+  for (const ToolCall& call : message.tool_calls)
+    out.tool_calls.push_back({call.name, arguments_of(call, odd), call.id});
   out.tool_call_id = message.tool_call_id;
   out.tool_name = message.name;
   return out;
@@ -67,23 +90,19 @@ common_chat_tool_choice in_common(ToolChoice choice) {
   }
 }
 
-common_chat_templates_inputs in_common(const ChatInput& input) {
+common_chat_templates_inputs in_common(const ChatInput& input, OddArguments odd = OddArguments::kAsText) {
   common_chat_templates_inputs out;
-  for (const ChatMessage& message : input.messages) out.messages.push_back(in_common(message));
+  for (const ChatMessage& message : input.messages) out.messages.push_back(in_common(message, odd));
   for (const Tool& tool : input.tools) out.tools.push_back({tool.name, tool.description, tool.parameters});
   out.tool_choice = in_common(input.tool_choice);
   out.parallel_tool_calls = input.parallel_tool_calls;
-  out.json_schema = input.json_schema;
+  if (!input.json_schema.empty()) out.json_schema = kReplySchema;
   out.add_generation_prompt = input.add_assistant;
   out.reasoning_format = COMMON_REASONING_FORMAT_AUTO;
   out.chat_template_kwargs = input.variables;
   if (const auto thinking = input.variables.find("enable_thinking"); thinking != input.variables.end())
     out.enable_thinking = thinking->second != "false";
   return out;
-}
-
-void keep_tool(common_chat_templates_inputs& inputs, const std::string& name) {
-  std::erase_if(inputs.tools, [&](const common_chat_tool& tool) { return tool.name != name; });
 }
 
 // Grammars of required calls allow any text before the call, which a small model may never end. The library's name of
@@ -151,12 +170,37 @@ struct ChatTemplate::Impl {
   common_chat_templates_ptr templates;
   std::string source;
   Tools tools = Tools::kNone;
+  ArgumentForm form = ArgumentForm::kFree;
 
-  common_chat_params apply(const common_chat_templates& which, const common_chat_templates_inputs& inputs) const {
+  // `first`, then the other forms of odd arguments, is tried until the template takes it. `change`: of the inputs.
+  template <typename Change>
+  common_chat_params apply(const common_chat_templates& which, const ChatInput& input, const Change& change) const {
+    std::string refusal;
+    for (const OddArguments odd : {OddArguments::kAsText, OddArguments::kAsString, OddArguments::kLeftOut}) {
+      common_chat_templates_inputs inputs = in_common(input, odd);
+      change(inputs);
+      try {
+        return common_chat_templates_apply(&which, inputs);
+      } catch (const std::exception& error) {
+        if (refusal.empty()) refusal = last_line(error.what());
+      }
+      if (!has_odd_arguments(input)) break;
+    }
+    fail("the chat template refuses these messages: {}", refusal);
+  }
+
+  // A template may fail with the schema of a tool: its parameters are then described by their names.
+  common_chat_params prompt(const ChatInput& input, bool calls) const {
+    const auto without_calls = [&](common_chat_templates_inputs& inputs) {
+      if (calls) inputs.tool_choice = COMMON_CHAT_TOOL_CHOICE_NONE;
+    };
+    if (!calls || input.tools.empty()) return apply(*templates, input, without_calls);
     try {
-      return common_chat_templates_apply(&which, inputs);
-    } catch (const std::exception& error) {
-      fail("the chat template refuses these messages: {}", last_line(error.what()));
+      return apply(*templates, input, without_calls);
+    } catch (const Error&) {
+      ChatInput simple = input;
+      for (Tool& tool : simple.tools) tool.parameters = simple_parameters(tool.parameters);
+      return apply(*templates, simple, without_calls);
     }
   }
 
@@ -179,26 +223,26 @@ struct ChatTemplate::Impl {
   }
 
   // Control tokens in the texts of messages are plain text.
-  void keep_plain(ChatInput input, const std::set<std::string>& of_replies, ChatPrompt& out) const {
+  void keep_plain(ChatInput input, bool calls, const std::set<std::string>& of_replies, ChatPrompt& out) const {
     if (!marks) return;
     const std::string mark = marks->mark(input, of_replies, source);
     if (mark.empty()) return;
-    out.text = apply(*templates, in_common(in_form(input))).prompt;
+    out.text = with_reply_schema_text(prompt(in_form(input), calls).prompt, input.json_schema);
     out.breaks = MessageMarks::take_out(out.text, mark);
   }
 
-  // By an example: whether a required call has a grammar, and the prompt names the tool.
-  Tools tools_of_template() const {
-    const common_chat_templates_inputs inputs = in_common(
-        ChatInput{.messages = {{"user", "x"}},
-                  .tools = {{"example_tool", "", R"({"type":"object","properties":{"x":{"type":"string"}}})"}},
-                  .tool_choice = ToolChoice::kRequired});
+  // By an example: whether a required call has a grammar, which form its arguments have, and whether the prompt names
+  // the tool.
+  void read_tools() {
+    const common_chat_templates_inputs inputs = in_common(ChatInput{.messages = {{"user", "x"}},
+                                                                    .tools = {{"example_tool", "", kExampleParameters}},
+                                                                    .tool_choice = ToolChoice::kRequired});
     try {
       const common_chat_params params = common_chat_templates_apply(templates.get(), inputs);
-      if (params.grammar.empty()) return Tools::kNone;
-      return params.prompt.find("example_tool") == std::string::npos ? Tools::kCalls : Tools::kCallsAndDescriptions;
-    } catch (const std::exception&) {
-      return Tools::kNone;
+      if (params.grammar.empty()) return;
+      tools = params.prompt.find("example_tool") == std::string::npos ? Tools::kCalls : Tools::kCallsAndDescriptions;
+      form = argument_form(params.grammar);
+    } catch (const std::exception&) {  // it has none
     }
   }
 
@@ -236,7 +280,7 @@ std::shared_ptr<const ChatTemplate> ChatTemplate::load(std::shared_ptr<const Voc
     fail("the chat template of '{}' is no Jinja template: {}; give one with --chat-template",
          source.empty() ? impl.vocabulary->path() : source, last_line(reason.empty() ? error.what() : reason));
   }
-  impl.tools = impl.tools_of_template();
+  impl.read_tools();
   return made;
 }
 
@@ -244,18 +288,28 @@ ChatPrompt ChatTemplate::apply(const ChatInput& input) const {
   const bool tools = !input.tools.empty() && input.tool_choice != ToolChoice::kNone;
   const bool as_text = impl_->tools == Tools::kNone;
   const bool one = !input.parallel_tool_calls || !input.function.empty();  // call at most
-  common_chat_params params = impl_->apply(*impl_->templates, in_common(impl_->in_form(input)));
-  ChatPrompt out{.text = std::move(params.prompt)};
+  // The prompt has the schemas as they are; without calls the library does not read them.
+  common_chat_params params = impl_->prompt(impl_->in_form(input), tools);
+  ChatPrompt out{.text = with_reply_schema_text(std::move(params.prompt), input.json_schema)};
   std::set<std::string> of_replies = impl_->control_texts_of_replies(params);
   // All tools are described, even if only one may be called.
-  if (tools && (as_text || !input.function.empty())) {
-    common_chat_templates_inputs inputs = in_common(input);
-    inputs.parallel_tool_calls = !one;
-    if (!input.function.empty()) keep_tool(inputs, input.function);
-    params = impl_->apply(as_text ? tool_templates() : std::as_const(*impl_->templates), inputs);
+  if (tools) {
+    const ToolGrammar schemas(input.tools, as_text ? ArgumentForm::kJson : impl_->form);
+    std::vector<std::size_t> called;
+    for (std::size_t i = 0; i < input.tools.size(); ++i)
+      if (input.function.empty() || input.tools[i].name == input.function) called.push_back(i);
+    const auto with_placeholders = [&](common_chat_templates_inputs& inputs) {
+      inputs.parallel_tool_calls = !one;
+      std::vector<common_chat_tool> all;
+      for (const std::size_t i : called)
+        all.push_back({input.tools[i].name, input.tools[i].description, schemas.parameters(i)});
+      inputs.tools = std::move(all);
+    };
+    params = impl_->apply(as_text ? tool_templates() : std::as_const(*impl_->templates), input, with_placeholders);
+    if (!params.grammar.empty()) params.grammar = schemas.with_schemas(std::move(params.grammar), called);
     of_replies.merge(impl_->control_texts_of_replies(params));
   }
-  impl_->keep_plain(input, of_replies, out);
+  impl_->keep_plain(input, tools, of_replies, out);
 
   out.stop = std::move(params.additional_stops);
   if (!params.grammar.empty()) {
@@ -266,10 +320,15 @@ ChatPrompt ChatTemplate::apply(const ChatInput& input) const {
     if (!params.grammar_lazy || out.grammar_triggers.size() == params.grammar_triggers.size()) {
       const bool required = tools && input.tool_choice == ToolChoice::kRequired;
       out.grammar = std::move(params.grammar);
-      if (!input.json_schema.empty()) out.grammar = without_fence(std::move(out.grammar));
+      if (!input.json_schema.empty())
+        out.grammar = with_reply_schema(without_fence(std::move(out.grammar)), input.json_grammar);
       if (required) out.grammar = with_short_space(without_text_before_calls(std::move(out.grammar)));
       if (tools && one) out.grammar = with_one_call(std::move(out.grammar));
       if (!params.grammar_lazy) out.grammar_prefix = params.generation_prompt;
+    } else if (const auto strict = std::ranges::find(input.tools, true, &Tool::strict); strict != input.tools.end()) {
+      throw SchemaError(fmt::format("tools[{}].function.strict", strict - input.tools.begin()),
+                        "the chat template of this model allows no grammar for calls that may be left out: leave out "
+                        "'strict', or require a call with \"tool_choice\": \"required\"");
     }
   }
   if (tools || params.supports_thinking) {
@@ -305,14 +364,6 @@ std::vector<std::string> chat_template_names() {
   std::vector<std::string> names;
   for (const NamedTemplate& each : named_templates()) names.emplace_back(each.name);
   return names;
-}
-
-std::string schema_to_grammar(const std::string& schema) {
-  try {
-    return json_schema_to_grammar(common_json::parse(schema));
-  } catch (const std::exception& error) {
-    fail("{}", last_line(error.what()));
-  }
 }
 
 }  // namespace palimpsest

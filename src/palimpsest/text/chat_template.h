@@ -39,7 +39,4 @@ class ChatTemplate {
 
 std::vector<std::string> chat_template_names();
 
-// JSON Schema to GBNF. Throws Error for what is no schema, or cannot be a grammar. The caller bounds its size.
-std::string schema_to_grammar(const std::string& schema);
-
 }  // namespace palimpsest

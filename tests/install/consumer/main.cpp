@@ -5,6 +5,6 @@
 
 int main() {
   // llama.cpp's chat library is linked, too.
-  if (palimpsest::schema_to_grammar(R"({"type":"null"})").find("root") == std::string::npos) return 1;
+  if (palimpsest::chat_template_names().empty()) return 1;
   std::printf("palimpsest %s\n", palimpsest::version());
 }
