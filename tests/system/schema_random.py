@@ -1,5 +1,6 @@
 """Random schemas: keywords in the combinations that clients write, and some that nobody writes. The same for a seed."""
 import json
+import os
 import random
 import tempfile
 
@@ -192,10 +193,9 @@ def metaschema(levels):
 
 def hypothesis_schemas(count, seed):
     """Schemas of the package hypothesis-jsonschema: odder values, one level of parts."""
+    os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", tempfile.gettempdir())  # not the working directory
     import hypothesis
-    import hypothesis.configuration
     import hypothesis_jsonschema
-    hypothesis.configuration.set_hypothesis_home_dir(tempfile.gettempdir())
     out = []
 
     @hypothesis.seed(seed)

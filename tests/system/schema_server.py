@@ -159,7 +159,9 @@ def run(program, model, samples, count, seed):
 
     def judged(way, schema, text, whole):
         enforced = way not in LENIENT or schema in known
+        tally["white space before the answer"] += text[:1].isspace()
         if not whole:
+            text = text.lstrip(" \t\r\n").rstrip("\ufffd")  # the end may be inside a character
             if not text:
                 return None
             with lock:
