@@ -67,7 +67,7 @@ class Parts:
         test = REPO / self.o.build / "test_graph"
         if not test.exists():
             raise Skip(f"needs {shown([test])}: make build")
-        command = [test, "--gtest_filter=LogitsTest.*"]
+        command = ["env", "PALIMPSEST_LONG=1", test, "--gtest_filter=LogitsTest.*"]
         code, out, err = run(command, timeout=self.o.limit, check=False)
         kept = [line for line in (out + err).splitlines() if not re.match(r"(\[[-= ]|load_backend|ggml_|Running|Note)", line)]
         return [f"Teacher-forced over 400 tokens, same file, same threads; all errors within the test's bounds: {yes(code == 0)}.", "",

@@ -1,14 +1,15 @@
-# palimpsest_unity(TARGET [FILES_PER_UNIT]): compiles the target's files together, a few files of one folder in each
-# unit, so that headers are parsed and templates instantiated once per unit: a build from nothing takes about half the
-# time, a build after one change takes longer. Presets release, asan and tsan use it. Preset dev compiles each file by
-# itself, which also checks that it includes what it uses.
+# palimpsest_unity(TARGET [BYTES_PER_UNIT]): compiles the target's files together, about 100 kB of one folder's sources in
+# each unit, so that headers are parsed and templates instantiated once per unit: a build from nothing takes less than
+# half the time, a build after one change takes longer. (With larger units, the last one of a build would be compiled
+# alone for long.) Presets release, asan and tsan use it. Preset dev compiles each file by itself, which also checks that
+# it includes what it uses.
 # Names in anonymous namespaces must therefore be unique in a folder.
 option(PALIMPSEST_UNITY "compile several files of a folder together" OFF)
 function(palimpsest_unity target)
   if(NOT PALIMPSEST_UNITY)
     return()
   endif()
-  set(size 8)
+  set(size 100000)
   if(ARGC GREATER 1)
     set(size ${ARGV1})
   endif()
@@ -28,16 +29,21 @@ function(palimpsest_unity target)
     string(MAKE_C_IDENTIFIER ${part} part)
     list(APPEND parts ${part})
     list(APPEND files_of_${part} ${source})
+    file(SIZE ${path} bytes)
+    list(APPEND bytes_of_${part} ${bytes})
+    if(NOT DEFINED total_of_${part})
+      set(total_of_${part} 0)
+    endif()
+    math(EXPR total_of_${part} "${total_of_${part}} + ${bytes}")
   endforeach()
   list(REMOVE_DUPLICATES parts)
   foreach(part IN LISTS parts)
-    list(LENGTH files_of_${part} count)
-    math(EXPR units "(${count} + ${size} - 1) / ${size}")
-    set(index 0)
-    foreach(source IN LISTS files_of_${part})
-      math(EXPR unit "${index} * ${units} / ${count}")
+    math(EXPR units "(${total_of_${part}} + ${size} - 1) / ${size}")
+    set(before 0)
+    foreach(source bytes IN ZIP_LISTS files_of_${part} bytes_of_${part})
+      math(EXPR unit "${before} * ${units} / ${total_of_${part}}")
       set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${part}_${unit})
-      math(EXPR index "${index} + 1")
+      math(EXPR before "${before} + ${bytes}")
     endforeach()
   endforeach()
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP UNITY_BUILD_RELOCATABLE ON)

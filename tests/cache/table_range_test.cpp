@@ -8,7 +8,7 @@
 namespace palimpsest::testing {
 namespace {
 
-constexpr int kLayers = 3, kHeads = 2, kTables = kLayers * kHeads, kTokens = 100, kKept = 30;
+constexpr int kLayers = 3, kHeads = 2, kTables = kLayers * kHeads, kRead = 100, kKept = 30;
 
 std::vector<std::vector<Position>> slots_of(const Cache& cache) {
   std::vector<std::vector<Position>> all;
@@ -31,7 +31,7 @@ std::vector<int> victims(const SlotTable& table, Mechanism mechanism) {
 
 void read_and_compress(Cache& cache, TableRange tables) {
   cache.prepare({.insert = 60, .tables = tables}).commit();
-  cache.prepare({.insert = kTokens - 60, .tables = tables}).commit();
+  cache.prepare({.insert = kRead - 60, .tables = tables}).commit();
   std::vector<std::vector<int>> drop(kTables);
   for (int t = 0; t < kTables; ++t)
     if (tables.contains(t)) drop[static_cast<std::size_t>(t)] = victims(cache.table(t), cache.options().mechanism);
@@ -57,9 +57,9 @@ TEST(TableRange, LayerByLayerIsAllAtOnce) {
       read_and_compress(whole, {});
       for (int first = 0; first < kTables; first += kHeads) {
         read_and_compress(layers, {first, first + kHeads});
-        EXPECT_EQ(layers.table(first).next(), (prompt + 1) * kTokens);
+        EXPECT_EQ(layers.table(first).next(), (prompt + 1) * kRead);
         const int read = first + kHeads < kTables ? prompt : prompt + 1;
-        EXPECT_EQ(layers.table(kTables - 1).next(), read * kTokens);
+        EXPECT_EQ(layers.table(kTables - 1).next(), read * kRead);
       }
       EXPECT_EQ(slots_of(layers), slots_of(whole));
       EXPECT_EQ(layers.evicted(), whole.evicted());

@@ -7,7 +7,7 @@
 namespace palimpsest::testing {
 namespace {
 
-PlanTarget target(int trained_context = 0) {
+PlanTarget small_target(int trained_context = 0) {
   PlanTarget out;
   out.shape.geometry = HeadGeometry::uniform(4, 2, 64, 64, CacheType::kF16, 4);
   out.shape.page_size = 16;
@@ -30,10 +30,10 @@ TEST(Resolve, BytesAreAnUpperBound) {
                              "lazy", "lagkv", "expected-attention", "streaming:mechanism=append", "h2o:pin=100-149"}) {
     SCOPED_TRACE(preset);
     const std::string method = preset, with = method.find(':') == std::string::npos ? ":" : ",";
-    const int budget = tokens_of(method + with + "budget=4MiB", target());
+    const int budget = tokens_of(method + with + "budget=4MiB", small_target());
     EXPECT_GT(budget, 64);
     const auto bytes = [&](int tokens) {
-      return cache_bytes(MethodPlan(parse_method(method + with + "budget=" + std::to_string(tokens)), target()));
+      return cache_bytes(MethodPlan(parse_method(method + with + "budget=" + std::to_string(tokens)), small_target()));
     };
     EXPECT_LE(bytes(budget), std::size_t{4} << 20);
     EXPECT_GT(bytes(budget + 1), std::size_t{4} << 20);
@@ -65,17 +65,18 @@ TEST(Resolve, BytesAsText) {
 }
 
 TEST(Resolve, TooFewBytes) {
-  const std::string message = error_of([] { resolve(parse_method("streaming:budget=1KiB"), target()); });
+  const std::string message = error_of([] { resolve(parse_method("streaming:budget=1KiB"), small_target()); });
   EXPECT_NE(message.find("budget 1KiB: the smallest cache of this method takes "), std::string::npos) << message;
-  const std::string pinned = error_of([] { MethodPlan(parse_method("h2o:budget=1MiB,pin=9-4999"), target()); });
+  const std::string pinned = error_of([] { MethodPlan(parse_method("h2o:budget=1MiB,pin=9-4999"), small_target()); });
   EXPECT_NE(pinned.find("protect fewer tokens"), std::string::npos) << pinned;
-  EXPECT_EQ(error_of([] { MethodPlan(parse_method("h2o:budget=1MiB,split=nosuch.txt"), target()); }).find("bytes"),
-            std::string::npos);  // another fault
+  EXPECT_EQ(
+      error_of([] { MethodPlan(parse_method("h2o:budget=1MiB,split=nosuch.txt"), small_target()); }).find("bytes"),
+      std::string::npos);  // another fault
 }
 
 // Ranks of keys stay in the trained context, also while a prompt is read.
 TEST(Resolve, MethodAuto) {
-  PlanTarget of = target(4096);
+  PlanTarget of = small_target(4096);
   const Method whole = resolve(parse_method("auto"), of);
   EXPECT_EQ(whole.name, "auto");
   EXPECT_GT(whole.budget, 4096 - 2 * 512);
@@ -94,7 +95,7 @@ TEST(Resolve, MethodAuto) {
   EXPECT_FALSE(pins_system_prompt(small, static_cast<std::size_t>(small.budget) / 4 + 1));
   EXPECT_FALSE(pins_system_prompt(parse_method("h2o"), 1));
 
-  of = target(256);  // less than a chunk
+  of = small_target(256);  // less than a chunk
   EXPECT_EQ(tokens_of("auto", of), 128);
   of.shape.pages = false;  // another device
   EXPECT_EQ(resolve(parse_method("auto"), of).policy, "recent");
@@ -114,7 +115,7 @@ TEST(Resolve, MethodAuto) {
 }
 
 TEST(Resolve, AutoIsTheTrainedContextOrWhatMemoryHolds) {
-  PlanTarget of = target(4096);
+  PlanTarget of = small_target(4096);
   EXPECT_EQ(tokens_of("lazy:budget=auto", of), 4096);
   of.memory = std::size_t{1} << 30;
   EXPECT_EQ(tokens_of("lazy:budget=auto", of), 4096);
@@ -125,7 +126,7 @@ TEST(Resolve, AutoIsTheTrainedContextOrWhatMemoryHolds) {
             of.memory);
   of.memory = 1;
   EXPECT_NE(error_of([&] { resolve(parse_method("lazy:budget=auto"), of); }).find("give more"), std::string::npos);
-  EXPECT_NE(error_of([] { resolve(parse_method("lazy:budget=auto"), target()); }).find("give a number"),
+  EXPECT_NE(error_of([] { resolve(parse_method("lazy:budget=auto"), small_target()); }).find("give a number"),
             std::string::npos);
 }
 

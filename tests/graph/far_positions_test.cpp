@@ -1,5 +1,6 @@
-// Beyond ten million positions: a sinks + window cache whose keys are rotated once, on insert, gives the same as
-// rotating every key at its rank in double precision. Rounding errors do not accumulate.
+// A million positions (long form: ten millions), and positions beyond 2^40: a sinks + window cache whose keys are
+// rotated once, on insert, gives the same as rotating every key at its rank in double precision. Rounding errors do not
+// accumulate.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -10,6 +11,7 @@
 #include "palimpsest/attention/cpu.h"
 #include "palimpsest/cache/cache.h"
 #include "palimpsest/graph/step.h"
+#include "tests/support/test_length.h"
 
 namespace palimpsest::testing {
 namespace {
@@ -185,12 +187,8 @@ class FarPositions : public ::testing::TestWithParam<Rope> {
   }
 };
 
-TEST_P(FarPositions, TenMillionWithoutDrift) {
-#ifdef PALIMPSEST_SANITIZED
-  constexpr Position kFar = 200'000;
-#else
-  constexpr Position kFar = 10'000'000;
-#endif
+TEST_P(FarPositions, MillionsWithoutDrift) {
+  const Position kFar = test_length<Position>(1'000'000, 10'000'000, 200'000);
   Stream stream(GetParam().kind, GetParam().base);
   double near = 0, far = 0, worst = 0;
   for (int i = 0; i < kSinks + 200; ++i) near = std::max(near, stream.attend());

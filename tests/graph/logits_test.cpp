@@ -1,5 +1,6 @@
-// Logits against libllama's on the same file, teacher-forced over 400 tokens of text or 200 random tokens; the last
-// test prints the table.
+// Logits against libllama's on the same file, teacher-forced over 200 tokens of text or 80 random tokens (long form:
+// 400, 200); the last test prints the table. Every family and every type of weights is tested in every run; the short
+// form interleaves the types, the long one tests all of them.
 //
 // Random weights amplify the rounding of quantised activations (a flipped bit of one 8-bit activation moves every
 // later layer), so relative bounds hold for f32 and f16; quantised weights have a bound of the KL divergence.
@@ -20,14 +21,16 @@
 #include "palimpsest/model/families/families.h"
 #include "palimpsest/model/synthetic/synthetic.h"
 #include "palimpsest/text/vocabulary.h"
+#include "tests/support/draws.h"
 #include "tests/support/llama_peer.h"
 #include "tests/support/random_tokens.h"
 #include "tests/support/shared_dir.h"
+#include "tests/support/test_length.h"
 
 namespace palimpsest::testing {
 namespace {
 
-constexpr int kTextTokens = 400, kRandomTokens = 200;
+const int kTextTokens = test_length(200, 400, 100), kRandomTokens = test_length(80, 200, 80);
 
 class TemporaryFile {
  public:
@@ -178,7 +181,7 @@ TEST(LogitsTest, TrainedModelInEveryPrecision) {
   tokens.resize(kTextTokens);
 
   check("stories260K", "f32", path, tokens, true);
-  for (const char* type : {"f16", "q8_0", "q4_0", "q4_K"}) {
+  for (const char* type : some_of<const char*>({"f16", "q8_0", "q4_0", "q4_K"}, 2)) {
     const TemporaryFile quantised(std::string("stories-") + type + ".gguf");
     llama_quantize(path, quantised.path(), type);
     check("stories260K", type, quantised.path(), tokens, true);
@@ -197,9 +200,12 @@ std::vector<std::string> refused_by_libllama(const std::string& name) {
 }
 
 TEST(LogitsTest, RandomModelsOfEveryFamily) {
+  Interleaved thirds(3);
   for (const auto& [name, shape] : synthetic_shapes()) {
     if (!name.starts_with("tiny") || !libllama_knows(shape)) continue;
-    for (const char* type : {"f32", "f16"}) {
+    const bool in_f16 = thirds.next() == 0 || long_tests();
+    for (const std::string type : {"f32", "f16"}) {
+      if (type == "f16" && !in_f16) continue;
       SyntheticShape typed = parse_synthetic(name + "@type=" + type);
       typed.omit = refused_by_libllama(name);
       check_synthetic(typed, name, type);
@@ -219,15 +225,20 @@ TEST(LogitsTest, HiddenStatesOfEveryFamily) {
 }
 
 TEST(LogitsTest, RandomModelsQuantised) {
-  for (const char* name : {"tiny", "tiny-qwen2", "tiny-qwen3", "tiny-mixtral", "tiny-gptneox", "tiny-phi3",
-                           "tiny-cohere2", "tiny-command-r", "tiny-glm4", "tiny-granite", "tiny-smollm3"})
-    for (const char* type : {"q8_0", "q4_0", "q4_K"}) {
-      SyntheticShape shape = parse_synthetic(std::string(name) + "@type=" + type);
+  Interleaved turn(6);  // a multiple of both numbers of types
+  const auto types_of = [&](const std::vector<std::string>& types) {
+    const std::size_t one = static_cast<std::size_t>(turn.next()) % types.size();
+    return long_tests() ? types : std::vector<std::string>{types[one]};
+  };
+  for (const std::string name : {"tiny", "tiny-qwen2", "tiny-qwen3", "tiny-mixtral", "tiny-gptneox", "tiny-phi3",
+                                 "tiny-cohere2", "tiny-command-r", "tiny-glm4", "tiny-granite", "tiny-smollm3"})
+    for (const std::string& type : types_of({"q8_0", "q4_0", "q4_K"})) {
+      SyntheticShape shape = parse_synthetic(name + "@type=" + type);
       shape.omit = refused_by_libllama(name);
       check_synthetic(shape, name, type, shape.experts > 0 ? INFINITY : 2e-3);
     }
   for (const std::string name : {"tiny-lfm2", "tiny-granitehybrid", "tiny-falcon-h1", "tiny-qwen35", "tiny-nemotron_h"})
-    for (const char* type : {"q8_0", "q4_0"})
+    for (const std::string& type : types_of({"q8_0", "q4_0"}))
       check_synthetic(parse_synthetic(name + "@type=" + type), name, type, 2e-3);
   // As published: experts in MXFP4, the other matrices in Q8_0. All experts are used: no near ties.
   SyntheticShape gpt_oss = parse_synthetic("tiny-gpt-oss@type=q8_0");

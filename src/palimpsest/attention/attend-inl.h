@@ -3,7 +3,8 @@
 //   block:  visible bits -> scores -> running max, 2^(score - max) -> weighted sum of values
 //
 // With few rows the kernels read keys and values in the stored format. With many rows a block is converted to f32
-// first.
+// first. Functions that are called at most once per block are not inlined: each is compiled once for all of its
+// callers.
 
 #if defined(PALIMPSEST_ATTENTION_ATTEND_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef PALIMPSEST_ATTENTION_ATTEND_INL_H_
@@ -33,7 +34,7 @@ HWY_INLINE void weigh_query(const Unit& u) {
   for (int d = 0; factor != nullptr && d < u.shape().head_dim; ++d) u.memory.row[d] *= factor[d];
 }
 
-HWY_INLINE void prepare_queries(const Unit& u) {
+HWY_NOINLINE void prepare_queries(const Unit& u) {
   const AttentionShape& shape = u.shape();
   const StepTokens& tokens = *u.work.tokens;
   const int group = u.work.group();
@@ -142,13 +143,13 @@ HWY_INLINE void widen_keys(const Unit& u, const Block& b, const float** tiles) {
   }
 }
 
-HWY_INLINE void cap_scores(const Unit& u) {
+HWY_NOINLINE void cap_scores(const Unit& u) {
   for (int n = 0; n < u.rows() * kBlock; n += kLanes)
     hn::StoreU(soft_capped(hn::LoadU(df, u.memory.score + n), u.shape().soft_cap), df, u.memory.score + n);
 }
 
 // Subtracts ALiBi's slope * distance from the scores. The scores of empty slots are undefined.
-HWY_INLINE void add_alibi(const Unit& u, const Block& b) {
+HWY_NOINLINE void add_alibi(const Unit& u, const Block& b) {
   const StepTokens& tokens = *u.work.tokens;
   const int group = u.work.group();
   const float* const slope = u.shape().alibi + u.work.kv_head * group;
@@ -172,7 +173,7 @@ HWY_INLINE void add_alibi(const Unit& u, const Block& b) {
 }
 
 // Adds the biases of slots to the scores. The scores of empty slots are undefined.
-HWY_INLINE void add_bias(const Unit& u, const Block& b) {
+HWY_NOINLINE void add_bias(const Unit& u, const Block& b) {
   for (int v = 0; v < b.tiles * kTile / kLanes; ++v) {
     const Vec bias = hn::Mul(hn::Set(df, kLog2E), hn::LoadU(df, b.bias + v * kLanes));
     for (int r = 0; r < u.rows(); ++r) {
@@ -182,13 +183,17 @@ HWY_INLINE void add_bias(const Unit& u, const Block& b) {
   }
 }
 
+HWY_NOINLINE void dot_widened(const Unit& u, const Block& b, const Prefetch& prefetch) {
+  PlainKeys<float> wide;
+  widen_keys(u, b, wide.tile);
+  score_tiles(u, b, wide, prefetch);
+}
+
 // Dot products of all rows of a unit with the keys of a block, in units of log2.
 HWY_INLINE void dot_block(const Unit& u, const Block& b, bool widen, const Prefetch& prefetch) {
   const KeyKernels& keys = *u.work.keys;
   if (widen || (u.rotates_on_read() && (keys.dot_rotating == nullptr || u.work.group() > 4))) {
-    PlainKeys<float> wide;
-    widen_keys(u, b, wide.tile);
-    score_tiles(u, b, wide, prefetch);
+    dot_widened(u, b, prefetch);
   } else if (u.rotates_on_read()) {
     keys.dot_rotating(u, b, prefetch);
   } else {
@@ -248,9 +253,7 @@ HWY_INLINE void online_softmax(const Unit& u, const std::uint64_t* visible) {
   }
 }
 
-// Adds a block's weighted values to all rows of a unit.
-HWY_INLINE void add_block(const Unit& u, const Block& b, bool widen, const Prefetch& prefetch) {
-  if (!widen) return u.work.values->add(u, b, prefetch);
+HWY_NOINLINE void add_widened(const Unit& u, const Block& b, const Prefetch& prefetch) {
   ValueTiles<float> wide;
   wide.stride = u.value_stride();
   for (int t = 0; t < 4; ++t) {
@@ -261,8 +264,16 @@ HWY_INLINE void add_block(const Unit& u, const Block& b, bool widen, const Prefe
   add_rows(u, wide, b.used, prefetch);
 }
 
+// Adds a block's weighted values to all rows of a unit.
+HWY_INLINE void add_block(const Unit& u, const Block& b, bool widen, const Prefetch& prefetch) {
+  if (widen)
+    add_widened(u, b, prefetch);
+  else
+    u.work.values->add(u, b, prefetch);
+}
+
 // Writes a finished unit's rows: to `out`, or to the split's partial result for reduce_head.
-HWY_INLINE void finish_rows(const Unit& u, int split) {
+HWY_NOINLINE void finish_rows(const Unit& u, int split) {
   const HeadWork& w = u.work;
   const int value_dim = u.shape().value_dim, group = w.group();
   for (int r = 0; r < u.rows(); ++r) {

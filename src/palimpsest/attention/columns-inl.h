@@ -15,7 +15,7 @@ namespace HWY_NAMESPACE {
 
 // Recomputes scores, now that each row's log-sum is known, and sums the weights that queries first_query ..
 // last_query - 1 give to a split of slots into memory.column.
-HWY_INLINE void sum_columns(const HeadWork& w, int unit, int first_query, int last_query, const UnitMemory& memory) {
+HWY_NOINLINE void sum_columns(const HeadWork& w, int unit, int first_query, int last_query, const UnitMemory& memory) {
   const int first = unit * kSplit, slots = std::min(kSplit, w.slots().slots - first), group = w.group();
   const WeightReduction as = w.tokens->weight_reduction;
   std::fill_n(memory.column, kSplit, 0.0f);

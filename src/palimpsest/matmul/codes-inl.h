@@ -42,6 +42,9 @@ HWY_INLINE void for_each(std::integer_sequence<int, I...>, const auto& call) {
 }
 template <int kCount>
 constexpr auto kUpTo = std::make_integer_sequence<int, kCount>();
+// A loop over an index that need not be a constant. Unrolled, so arrays stay in registers, too; it compiles several
+// times faster than a function per index.
+#define PALIMPSEST_UNROLLED(index, count) HWY_PRAGMA(GCC unroll 64) for (int index = 0; index < (count); ++index)
 
 HWY_INLINE const std::uint8_t* u8(const std::byte* p) {
   return reinterpret_cast<const std::uint8_t*>(p);

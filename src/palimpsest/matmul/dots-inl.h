@@ -52,23 +52,23 @@ struct QuadDots {
   static HWY_INLINE void sum_part(auto part, const auto& begin, const auto& code_at, const auto& x_at,
                                   VI32 (&sum)[kTokens][kVectors]) {
     constexpr int kCount = kCodeVectors / kParts<T>;
-    for_each(kUpTo<kTokens>,
-             [&](auto t) HWY_ATTR { for_each(kUpTo<kVectors>, [&](auto p) HWY_ATTR { sum[t][p] = begin(t); }); });
+    PALIMPSEST_UNROLLED (t, kTokens) {
+      PALIMPSEST_UNROLLED (p, kVectors) sum[t][p] = begin(t);
+    }
     for_each(kUpTo<kCount>, [&](auto i) HWY_ATTR {
       // kCount, written out: its name here crashes g++ 12.
       constexpr std::integral_constant<int, i + part*(kCodeVectors / kParts<T>)> s;
       VU8 code[kVectors];
-      for_each(kUpTo<kVectors>, [&](auto p) HWY_ATTR { code[p] = code_at(kOnlyPlane, s, p); });
-      for_each(kUpTo<kTokens>, [&](auto t) HWY_ATTR {
+      PALIMPSEST_UNROLLED (p, kVectors) code[p] = code_at(kOnlyPlane, s, p);
+      PALIMPSEST_UNROLLED (t, kTokens) {
         const auto four = spread(x_at(t) + 4 * s);
-        for_each(kUpTo<kVectors>,
-                 [&](auto p) HWY_ATTR { sum[t][p] = Instruction::add_four(sum[t][p], code[p], four); });
-      });
+        PALIMPSEST_UNROLLED (p, kVectors) sum[t][p] = Instruction::add_four(sum[t][p], code[p], four);
+      }
     });
   }
 
  private:
-  static constexpr std::integral_constant<int, 0> kOnlyPlane{};
+  static constexpr int kOnlyPlane = 0;
 };
 
 // An instruction adds two products into 16 bits, saturating. Codes of 4 bits are summed there over a group of 32, of 5
@@ -102,33 +102,32 @@ struct PairDots {
                                   VI32 (&sum)[kTokens][kVectors]) {
     constexpr int kCount = kCodeVectors / kParts<T>;
     constexpr int kShort = HWY_MIN(kCount, kBits<T> == 5 ? 4 : kBits<T> == 6 ? 2 : 8);  // vectors summed in 16 bits
-    constexpr auto kAllPlanes = kUpTo<kPlanes<T>>;
     const VI16 one = hn::Set(DI16(), std::int16_t{1}), sixteen = hn::Set(DI16(), std::int16_t{16});
     for_each(kUpTo<kCount / kShort>, [&](auto run) HWY_ATTR {
       VI16 pairs[kPlanes<T>][kTokens][kVectors];
       for_each(kUpTo<kShort>, [&](auto i) HWY_ATTR {
         constexpr std::integral_constant<int, run * kShort + i + part*(kCodeVectors / kParts<T>)> s;
         VU8 code[kPlanes<T>][kVectors];
-        for_each(kAllPlanes, [&](auto plane) HWY_ATTR {
-          for_each(kUpTo<kVectors>, [&](auto p) HWY_ATTR { code[plane][p] = code_at(plane, s, p); });
-        });
-        for_each(kUpTo<kTokens>, [&](auto t) HWY_ATTR {
+        PALIMPSEST_UNROLLED (plane, kPlanes<T>) {
+          PALIMPSEST_UNROLLED (p, kVectors) code[plane][p] = code_at(plane, s, p);
+        }
+        PALIMPSEST_UNROLLED (t, kTokens) {
           const auto four = spread(x_at(t) + 4 * s);
-          for_each(kAllPlanes, [&](auto plane) HWY_ATTR {
-            for_each(kUpTo<kVectors>, [&](auto p) HWY_ATTR {
+          PALIMPSEST_UNROLLED (plane, kPlanes<T>) {
+            PALIMPSEST_UNROLLED (p, kVectors) {
               const VI16 two = hn::SatWidenMulPairwiseAdd(DI16(), code[plane][p], four);
               pairs[plane][t][p] = i == 0 ? two : hn::Add(pairs[plane][t][p], two);
-            });
-          });
-        });
+            }
+          }
+        }
       });
-      for_each(kUpTo<kTokens>, [&](auto t) HWY_ATTR {
-        for_each(kUpTo<kVectors>, [&](auto p) HWY_ATTR {
+      PALIMPSEST_UNROLLED (t, kTokens) {
+        PALIMPSEST_UNROLLED (p, kVectors) {
           VI32 more = hn::WidenMulPairwiseAdd(DI32(), pairs[0][t][p], one);
           if constexpr (kPlanes<T> == 2) more = hn::Add(more, hn::WidenMulPairwiseAdd(DI32(), pairs[1][t][p], sixteen));
           sum[t][p] = hn::Add(run == 0 ? begin(t) : sum[t][p], more);
-        });
-      });
+        }
+      }
     });
   }
 };

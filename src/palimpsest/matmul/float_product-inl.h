@@ -87,28 +87,29 @@ template <class Of, int kPanels, int kTokens>
 HWY_INLINE void multiply_tile(const typename Of::Stored* panel, std::int64_t columns, const typename Of::X* x,
                               std::int64_t x_stride, float* y, std::int64_t y_stride) {
   constexpr int kVectors = kPanels * kSlices;
-  const auto each = [&](const auto& call) HWY_ATTR {
-    for_each(kUpTo<kVectors>, [&](auto v) HWY_ATTR { for_each(kUpTo<kTokens>, [&](auto t) HWY_ATTR { call(v, t); }); });
-  };
   HWY_ALIGN float total[kVectors][kTokens][kLanes] = {};  // not in registers: they hold the sums
   for (std::int64_t done = 0; done < columns; done += kPart) {
     VF sum[kVectors][kTokens];
-    each([&](auto v, auto t) HWY_ATTR { sum[v][t] = hn::Zero(DF()); });
+    PALIMPSEST_UNROLLED (v, kVectors) {
+      PALIMPSEST_UNROLLED (t, kTokens) sum[v][t] = hn::Zero(DF());
+    }
     const typename Of::X* const end = x + HWY_MIN(kPart, columns - done);
     for (; x < end; panel += kPanelRows * Of::kColumns, x += Of::kColumns) {
       decltype(Of::load(panel)) w[kVectors];
-      for_each(kUpTo<kVectors>, [&](auto v) HWY_ATTR {
+      PALIMPSEST_UNROLLED (v, kVectors)
         w[v] = Of::load(panel + v / kSlices * kPanelRows * columns + v % kSlices * kLanes * Of::kColumns);
-      });
-      for_each(kUpTo<kTokens>, [&](auto t) HWY_ATTR {
+      PALIMPSEST_UNROLLED (t, kTokens) {
         const auto one = Of::spread(x + t * x_stride);
-        for_each(kUpTo<kVectors>, [&](auto v) HWY_ATTR { sum[v][t] = Of::add(w[v], one, sum[v][t]); });
-      });
+        PALIMPSEST_UNROLLED (v, kVectors) sum[v][t] = Of::add(w[v], one, sum[v][t]);
+      }
     }
-    each([&](auto v, auto t)
-             HWY_ATTR { hn::Store(hn::Add(hn::Load(DF(), total[v][t]), sum[v][t]), DF(), total[v][t]); });
+    PALIMPSEST_UNROLLED (v, kVectors) {
+      PALIMPSEST_UNROLLED (t, kTokens) hn::Store(hn::Add(hn::Load(DF(), total[v][t]), sum[v][t]), DF(), total[v][t]);
+    }
   }
-  each([&](auto v, auto t) HWY_ATTR { hn::StoreU(hn::Load(DF(), total[v][t]), DF(), y + t * y_stride + v * kLanes); });
+  PALIMPSEST_UNROLLED (v, kVectors) {
+    PALIMPSEST_UNROLLED (t, kTokens) hn::StoreU(hn::Load(DF(), total[v][t]), DF(), y + t * y_stride + v * kLanes);
+  }
 }
 
 template <class Of, int kPanels>

@@ -43,7 +43,7 @@ template <class Dots, const PanelType& T, int kTokens>
 HWY_INLINE void multiply_few_whole(const std::byte* panel, int blocks, const ActivationGroup* x, std::int64_t x_stride,
                                    float* y, std::int64_t y_stride) {
   VF result[kTokens];
-  for_each(kUpTo<kTokens>, [&](auto t) HWY_ATTR { result[t] = hn::Zero(DF()); });
+  PALIMPSEST_UNROLLED (t, kTokens) result[t] = hn::Zero(DF());
   for (int b = 0; b < blocks; ++b, panel += T.block_bytes()) {
     for (int g = 0; g < T.groups(); ++g, ++x) {
       if constexpr (kTokens > 1 || T.groups() > 1) prefetch_ahead<T>(panel, g);
@@ -51,29 +51,27 @@ HWY_INLINE void multiply_few_whole(const std::byte* panel, int blocks, const Act
       load_codes<T>(panel, g, 0, code);
       const Scales<T> scales = load_scales<T>(panel, g, 0);
       constexpr int kTogether = Dots::template kPlanes<T> == 1 ? 1 : kTokens;
-      for_each(kUpTo<kTokens / kTogether>, [&](auto turn) HWY_ATTR {
+      PALIMPSEST_UNROLLED (turn, kTokens / kTogether) {
         const ActivationGroup* const a = x + turn * kTogether * x_stride;
         VF* const to = &result[turn * kTogether];
         for_each(kUpTo<kParts<T>>, [&](auto part) HWY_ATTR {
           VI32 sum[kTogether][1];
           Dots::template sum_part<T, kTogether, 1>(
-              part, [&](auto t) HWY_ATTR { return begin_sum<Dots, T>(a[t * x_stride], part); },
-              [&](auto plane, auto s, auto) HWY_ATTR {
+              part, [&](int t) HWY_ATTR { return begin_sum<Dots, T>(a[t * x_stride], part); },
+              [&](int plane, int s, int) HWY_ATTR {
                 VU8 planes[Dots::template kPlanes<T>];
                 Dots::template split<T>(code[s], planes);
                 return planes[plane];
               },
-              [&](auto t) HWY_ATTR { return a[t * x_stride].code; }, sum);
-          for_each(kUpTo<kTogether>,
-                   [&](auto t) HWY_ATTR { to[t] = add_scaled(sum[t][0], scales.of[part], a[t * x_stride], to[t]); });
+              [&](int t) HWY_ATTR { return a[t * x_stride].code; }, sum);
+          PALIMPSEST_UNROLLED (t, kTogether) to[t] = add_scaled(sum[t][0], scales.of[part], a[t * x_stride], to[t]);
         });
-        for_each(kUpTo<kTogether>, [&](auto t) HWY_ATTR {
+        PALIMPSEST_UNROLLED (t, kTogether)
           to[t] = add_mins<T>([&](int i) HWY_ATTR { return scales.of[kParts<T> + i]; }, a[t * x_stride], to[t]);
-        });
-      });
+      }
     }
   }
-  for_each(kUpTo<kTokens>, [&](auto t) HWY_ATTR { hn::StoreU(result[t], DF(), y + t * y_stride); });
+  PALIMPSEST_UNROLLED (t, kTokens) hn::StoreU(result[t], DF(), y + t * y_stride);
 }
 
 // Few tokens, vectors of half a panel: a number that is read from x serves both slices; with two planes, whose sums do
@@ -83,39 +81,44 @@ HWY_INLINE void multiply_few_slices(const std::byte* panel, int blocks, const Ac
                                     float* y, std::int64_t y_stride) {
   constexpr int kTogether = Dots::template kPlanes<T> == 1 ? kSlices : 1;
   VF result[kSlices][kTokens];
-  const auto each = [](auto slices, const auto& call) HWY_ATTR {
-    for_each(slices, [&](auto p) HWY_ATTR { for_each(kUpTo<kTokens>, [&](auto t) HWY_ATTR { call(t, p); }); });
-  };
-  each(kUpTo<kSlices>, [&](auto t, auto p) HWY_ATTR { result[p][t] = hn::Zero(DF()); });
+  PALIMPSEST_UNROLLED (p, kSlices) {
+    PALIMPSEST_UNROLLED (t, kTokens) result[p][t] = hn::Zero(DF());
+  }
   for (int b = 0; b < blocks; ++b, panel += T.block_bytes()) {
     for (int g = 0; g < T.groups(); ++g, ++x) {
       prefetch_ahead<T>(panel, g);
-      for_each(kUpTo<kSlices / kTogether>, [&](auto turn) HWY_ATTR {
-        const auto slice_of = [&](auto p) HWY_ATTR { return turn * kTogether + p; };
+      PALIMPSEST_UNROLLED (turn, kSlices / kTogether) {
+        const auto slice_of = [&](int p) HWY_ATTR { return turn * kTogether + p; };
         for_each(kUpTo<kParts<T>>, [&](auto part) HWY_ATTR {
           VI32 sum[kTokens][kTogether];
           Dots::template sum_part<T, kTokens, kTogether>(
-              part, [&](auto t) HWY_ATTR { return begin_sum<Dots, T>(x[t * x_stride], part); },
-              [&](auto plane, auto s, auto p) HWY_ATTR {
+              part, [&](int t) HWY_ATTR { return begin_sum<Dots, T>(x[t * x_stride], part); },
+              [&](int plane, auto s, int p) HWY_ATTR {
                 VU8 planes[Dots::template kPlanes<T>];
                 Dots::template split<T>(load_code<T>(panel, g, slice_of(p), s), planes);
                 return planes[plane];
               },
-              [&](auto t) HWY_ATTR { return x[t * x_stride].code; }, sum);
-          each(kUpTo<kTogether>, [&](auto t, auto p) HWY_ATTR {
+              [&](int t) HWY_ATTR { return x[t * x_stride].code; }, sum);
+          PALIMPSEST_UNROLLED (p, kTogether) {
+            PALIMPSEST_UNROLLED (t, kTokens) {
+              VF& to = result[slice_of(p)][t];
+              to = add_scaled(sum[t][p], load_scales<T>(panel, g, slice_of(p)).of[part], x[t * x_stride], to);
+            }
+          }
+        });
+        PALIMPSEST_UNROLLED (p, kTogether) {
+          PALIMPSEST_UNROLLED (t, kTokens) {
+            const Scales<T> scales = load_scales<T>(panel, g, slice_of(p));
             VF& to = result[slice_of(p)][t];
-            to = add_scaled(sum[t][p], load_scales<T>(panel, g, slice_of(p)).of[part], x[t * x_stride], to);
-          });
-        });
-        each(kUpTo<kTogether>, [&](auto t, auto p) HWY_ATTR {
-          const Scales<T> scales = load_scales<T>(panel, g, slice_of(p));
-          VF& to = result[slice_of(p)][t];
-          to = add_mins<T>([&](int i) HWY_ATTR { return scales.of[kParts<T> + i]; }, x[t * x_stride], to);
-        });
-      });
+            to = add_mins<T>([&](int i) HWY_ATTR { return scales.of[kParts<T> + i]; }, x[t * x_stride], to);
+          }
+        }
+      }
     }
   }
-  each(kUpTo<kSlices>, [&](auto t, auto p) HWY_ATTR { hn::StoreU(result[p][t], DF(), y + t * y_stride + p * kLanes); });
+  PALIMPSEST_UNROLLED (p, kSlices) {
+    PALIMPSEST_UNROLLED (t, kTokens) hn::StoreU(result[p][t], DF(), y + t * y_stride + p * kLanes);
+  }
 }
 
 // Many tokens: some groups of one or two panels are decoded into the L1 cache and multiplied with all tokens. With two
@@ -138,21 +141,19 @@ HWY_INLINE void decode(const std::byte* panel, std::size_t panel_bytes, int firs
       const int group = first_group + i;
       const std::byte* const block = panel + static_cast<std::size_t>(p) * panel_bytes +
                                      static_cast<std::size_t>(group / T.groups()) * T.block_bytes();
-      for_each(kUpTo<kSlices>, [&](auto slice) HWY_ATTR {
+      PALIMPSEST_UNROLLED (slice, kSlices) {
         VU8 code[kCodeVectors];
         load_codes<T>(block, group % T.groups(), slice, code);
-        for_each(kUpTo<kCodeVectors>, [&](auto s) HWY_ATTR {
+        PALIMPSEST_UNROLLED (s, kCodeVectors) {
           VU8 planes[kPlanes];
           Dots::template split<T>(code[s], planes);
-          for_each(kUpTo<kPlanes>, [&](auto plane) HWY_ATTR {
+          PALIMPSEST_UNROLLED (plane, kPlanes)
             hn::Store(planes[plane], DU8(), out[i].code[plane][s] + p * kVectorBytes + slice * kSliceBytes);
-          });
-        });
+        }
         const Scales<T> scales = load_scales<T>(block, group % T.groups(), slice);
-        for_each(kUpTo<Scales<T>::kCount>, [&](auto n) HWY_ATTR {
+        PALIMPSEST_UNROLLED (n, Scales<T>::kCount)
           hn::Store(scales.of[n], DF(), out[i].scale[n] + p * kPanelRows + slice * kLanes);
-        });
-      });
+      }
     }
   }
 }
@@ -161,30 +162,34 @@ template <class Dots, const PanelType& T, int kPanels, int kTokens>
 HWY_INLINE void multiply_decoded(const DecodedOf<Dots, T, kPanels>* group, int groups, bool first,
                                  const ActivationGroup* x, std::int64_t x_stride, float* y, std::int64_t y_stride) {
   constexpr int kVectors = kPanels * kSlices;
-  const auto each = [](const auto& call) HWY_ATTR {
-    for_each(kUpTo<kTokens>, [&](auto t) HWY_ATTR { for_each(kUpTo<kVectors>, [&](auto p) HWY_ATTR { call(t, p); }); });
-  };
   VF result[kTokens][kVectors];
-  each([&](auto t, auto p)
-           HWY_ATTR { result[t][p] = first ? hn::Zero(DF()) : hn::LoadU(DF(), y + t * y_stride + p * kLanes); });
+  PALIMPSEST_UNROLLED (t, kTokens) {
+    PALIMPSEST_UNROLLED (p, kVectors)
+      result[t][p] = first ? hn::Zero(DF()) : hn::LoadU(DF(), y + t * y_stride + p * kLanes);
+  }
   for (int g = 0; g < groups; ++g, ++group, ++x) {
     for_each(kUpTo<kParts<T>>, [&](auto part) HWY_ATTR {
       VI32 sum[kTokens][kVectors];
       Dots::template sum_part<T, kTokens, kVectors>(
-          part, [&](auto t) HWY_ATTR { return begin_sum<Dots, T>(x[t * x_stride], part); },
-          [&](auto plane, auto s, auto p) HWY_ATTR { return hn::Load(DU8(), group->code[plane][s] + p * kSliceBytes); },
-          [&](auto t) HWY_ATTR { return x[t * x_stride].code; }, sum);
-      each([&](auto t, auto p) HWY_ATTR {
-        result[t][p] =
-            add_scaled(sum[t][p], hn::Load(DF(), group->scale[part] + p * kLanes), x[t * x_stride], result[t][p]);
-      });
+          part, [&](int t) HWY_ATTR { return begin_sum<Dots, T>(x[t * x_stride], part); },
+          [&](int plane, int s, int p) HWY_ATTR { return hn::Load(DU8(), group->code[plane][s] + p * kSliceBytes); },
+          [&](int t) HWY_ATTR { return x[t * x_stride].code; }, sum);
+      PALIMPSEST_UNROLLED (t, kTokens) {
+        PALIMPSEST_UNROLLED (p, kVectors)
+          result[t][p] =
+              add_scaled(sum[t][p], hn::Load(DF(), group->scale[part] + p * kLanes), x[t * x_stride], result[t][p]);
+      }
     });
-    each([&](auto t, auto p) HWY_ATTR {
-      const auto min_at = [&](int i) HWY_ATTR { return hn::Load(DF(), group->scale[kParts<T> + i] + p * kLanes); };
-      result[t][p] = add_mins<T>(min_at, x[t * x_stride], result[t][p]);
-    });
+    PALIMPSEST_UNROLLED (t, kTokens) {
+      PALIMPSEST_UNROLLED (p, kVectors) {
+        const auto min_at = [&](int i) HWY_ATTR { return hn::Load(DF(), group->scale[kParts<T> + i] + p * kLanes); };
+        result[t][p] = add_mins<T>(min_at, x[t * x_stride], result[t][p]);
+      }
+    }
   }
-  each([&](auto t, auto p) HWY_ATTR { hn::StoreU(result[t][p], DF(), y + t * y_stride + p * kLanes); });
+  PALIMPSEST_UNROLLED (t, kTokens) {
+    PALIMPSEST_UNROLLED (p, kVectors) hn::StoreU(result[t][p], DF(), y + t * y_stride + p * kLanes);
+  }
 }
 
 // Calls `call` with numbers of tokens that sum to `tokens`, as constants, and the token that each begins with. The last

@@ -1,5 +1,9 @@
 // Products by Arm's instructions on signed bytes for which Highway has no targets of their own: 8-bit dot products
 // (sdot), and products of matrices of 2 x 8 bytes (smmla).
+#include "palimpsest/matmul/integer_kernels.h"
+
+#if defined(__aarch64__)
+
 #undef HWY_DISABLED_TARGETS
 #define HWY_DISABLED_TARGETS (HWY_NEON | HWY_NEON_BF16 | HWY_ALL_SVE | HWY_RVV)
 
@@ -8,18 +12,12 @@
 #include <hwy/foreach_target.h>  // must come before highway.h
 #include <hwy/highway.h>
 
-#include "palimpsest/matmul/integer_kernels.h"
-#include "palimpsest/matmul/panel_type.h"
-#if HWY_ARCH_ARM_A64
 #include "palimpsest/matmul/integer_product-inl.h"
-#endif
+#include "palimpsest/matmul/panel_type.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace palimpsest {
 namespace HWY_NAMESPACE {
-
-#if HWY_ARCH_ARM_A64
-
 namespace {
 
 struct NeonDot {
@@ -40,38 +38,38 @@ struct NeonMatrices : QuadDots<NeonDot, true> {
       QuadDots<NeonDot, true>::sum_part<T, kTokens, kVectors>(part, begin, code_at, x_at, sum);
     } else {
       constexpr int kCount = kCodeVectors / kParts<T>;
-      constexpr std::integral_constant<int, 0> kOnlyPlane{};
+      constexpr int kOnlyPlane = 0;
       const hn::Repartition<std::uint32_t, DU8> four;
       const hn::Half<DI8> half;
       VI32 square[kTokens / 2][kVectors][2];  // of rows 0, 1 and of rows 2, 3: [row][token]
-      for_each(kUpTo<kTokens / 2>, [&](auto pair) HWY_ATTR {
-        for_each(kUpTo<kVectors>, [&](auto p) HWY_ATTR { square[pair][p][0] = square[pair][p][1] = hn::Zero(DI32()); });
-      });
+      PALIMPSEST_UNROLLED (pair, kTokens / 2) {
+        PALIMPSEST_UNROLLED (p, kVectors) square[pair][p][0] = square[pair][p][1] = hn::Zero(DI32());
+      }
       for_each(kUpTo<kCount / 2>, [&](auto i) HWY_ATTR {
         constexpr std::integral_constant<int, 2 * i + part*(kCodeVectors / kParts<T>)> s;
         constexpr std::integral_constant<int, s + 1> next;
         VU8 rows[kVectors][2];
-        for_each(kUpTo<kVectors>, [&](auto p) HWY_ATTR {
+        PALIMPSEST_UNROLLED (p, kVectors) {
           const auto a = hn::BitCast(four, code_at(kOnlyPlane, s, p)),
                      b = hn::BitCast(four, code_at(kOnlyPlane, next, p));
           rows[p][0] = hn::BitCast(DU8(), hn::InterleaveLower(four, a, b));
           rows[p][1] = hn::BitCast(DU8(), hn::InterleaveUpper(four, a, b));
-        });
-        for_each(kUpTo<kTokens / 2>, [&](auto pair) HWY_ATTR {
+        }
+        PALIMPSEST_UNROLLED (pair, kTokens / 2) {
           const VI8 x =
               hn::Combine(DI8(), hn::LoadU(half, x_at(2 * pair + 1) + 4 * s), hn::LoadU(half, x_at(2 * pair) + 4 * s));
-          for_each(kUpTo<kVectors>, [&](auto p) HWY_ATTR {
-            for_each(kUpTo<2>, [&](auto h) HWY_ATTR { add_products(square[pair][p][h], rows[p][h], x); });
-          });
-        });
+          PALIMPSEST_UNROLLED (p, kVectors) {
+            PALIMPSEST_UNROLLED (h, 2) add_products(square[pair][p][h], rows[p][h], x);
+          }
+        }
       });
-      for_each(kUpTo<kTokens / 2>, [&](auto pair) HWY_ATTR {
-        for_each(kUpTo<kVectors>, [&](auto p) HWY_ATTR {
+      PALIMPSEST_UNROLLED (pair, kTokens / 2) {
+        PALIMPSEST_UNROLLED (p, kVectors) {
           const auto& [low, high] = square[pair][p];
           sum[2 * pair][p] = hn::Add(begin(2 * pair), hn::ConcatEven(DI32(), high, low));
           sum[2 * pair + 1][p] = hn::Add(begin(2 * pair + 1), hn::ConcatOdd(DI32(), high, low));
-        });
-      });
+        }
+      }
     }
   }
 
@@ -90,18 +88,6 @@ MultiplyPanels NeonDotProduct(ggml_type type) {
 MultiplyPanels NeonMatrixProduct(ggml_type type) {
   return multiply_of<NeonMatrices>(type);
 }
-
-#else
-
-MultiplyPanels NeonDotProduct(ggml_type) {
-  return nullptr;
-}
-
-MultiplyPanels NeonMatrixProduct(ggml_type) {
-  return nullptr;
-}
-
-#endif
 
 }  // namespace HWY_NAMESPACE
 }  // namespace palimpsest
@@ -122,4 +108,20 @@ MultiplyPanels neon_matrix_product(ggml_type type) {
 }
 
 }  // namespace palimpsest
+#endif
+
+#else
+
+namespace palimpsest {
+
+MultiplyPanels neon_dot_product(ggml_type) {
+  return nullptr;
+}
+
+MultiplyPanels neon_matrix_product(ggml_type) {
+  return nullptr;
+}
+
+}  // namespace palimpsest
+
 #endif

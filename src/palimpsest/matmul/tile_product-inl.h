@@ -81,22 +81,20 @@ HWY_INLINE void add_group(const DecodedOf<SignedCodes, T, 1>& group, const TileS
                           const ActivationGroup* x, std::int64_t x_stride, VF (&result)[kTokens]) {
   for_each(kUpTo<kParts<T>>, [&](auto part) HWY_ATTR {
     const VF scale = hn::Load(DF(), group.scale[part]);
-    for_each(kUpTo<kTokens>, [&](auto t) HWY_ATTR {
+    PALIMPSEST_UNROLLED (t, kTokens)
       result[t] = add_scaled(hn::Load(DI32(), sums.sum[part][row + t]), scale, x[t * x_stride], result[t]);
-    });
   });
   const auto min_at = [&](int i) HWY_ATTR { return hn::Load(DF(), group.scale[kParts<T> + i]); };
-  for_each(kUpTo<kTokens>, [&](auto t) HWY_ATTR { result[t] = add_mins<T>(min_at, x[t * x_stride], result[t]); });
+  PALIMPSEST_UNROLLED (t, kTokens) result[t] = add_mins<T>(min_at, x[t * x_stride], result[t]);
 }
 
 template <int kTokens>
 HWY_INLINE void load_results(bool first, const float* y, std::int64_t y_stride, VF (&result)[kTokens]) {
-  for_each(kUpTo<kTokens>,
-           [&](auto t) HWY_ATTR { result[t] = first ? hn::Zero(DF()) : hn::LoadU(DF(), y + t * y_stride); });
+  PALIMPSEST_UNROLLED (t, kTokens) result[t] = first ? hn::Zero(DF()) : hn::LoadU(DF(), y + t * y_stride);
 }
 template <int kTokens>
 HWY_INLINE void store_results(const VF (&result)[kTokens], float* y, std::int64_t y_stride) {
-  for_each(kUpTo<kTokens>, [&](auto t) HWY_ATTR { hn::StoreU(result[t], DF(), y + t * y_stride); });
+  PALIMPSEST_UNROLLED (t, kTokens) hn::StoreU(result[t], DF(), y + t * y_stride);
 }
 
 // 16 tokens: a group is summed while the one before is added.
