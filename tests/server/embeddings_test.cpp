@@ -119,7 +119,9 @@ TEST_F(EmbeddingsTest, Refusals) {
   refused(R"({"input":"x","wrong":1})", "'wrong'");
   EXPECT_EQ(
       running_.answer(kEmbeddings, {{"input", "x"}, {"dimensions", served_model()->hyper().width}})["data"].size(), 1u);
-  EXPECT_EQ(running_.refusal(kEmbeddings, {{"input", "x"}, {"model", "other"}}).first, 404);
+  ServerSetup strict;
+  strict.strict_model = true;
+  EXPECT_EQ(Running(strict).refusal(kEmbeddings, {{"input", "x"}, {"model", "other"}}).first, 404);
   EXPECT_EQ(running_.client().Get(kEmbeddings)->status, 405);
 
   std::string text;
