@@ -169,7 +169,8 @@ std::string with_reply_schema(std::string grammar, const std::string& compiled) 
     for (std::size_t size = 0; size != root.size();) {
       size = root.size();
       replace_all(root, "space space", "space");
-      replace_all(root, "space response-format", "response-format");
+      replace_all(root, "space response-format space", "space response-format");
+      if (root.ends_with("space response-format")) root.erase(root.size() - 21, 6);
     }
     replace_all(root, " space (", " (space ");
     grammar.replace(begin, end - begin, root);
