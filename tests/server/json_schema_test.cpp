@@ -191,7 +191,12 @@ TEST(JsonSchema, HostileSchemasAreRefusedSoon) {
     EXPECT_LT(seconds, 2) << name;  // in its own thread, beside other tests
 #endif
     EXPECT_LT(what.size(), 3000u) << name;
-    static const std::set<std::string> harmless = {"an object of itself", "nested repetitions",
+    static const std::set<std::string> harmless = {"nested lists of types",
+                                                   "nested types",
+                                                   "nested objects of types",
+                                                   "nested repetitions",
+                                                   "huge bounds",
+                                                   "many long strings",
                                                    "many alternatives that begin alike"};
     EXPECT_EQ(what.empty(), harmless.contains(name)) << name << ": " << what;
   }
@@ -200,7 +205,7 @@ TEST(JsonSchema, HostileSchemasAreRefusedSoon) {
 TEST(JsonSchema, ErrorsNameThePlace) {
   const auto place = [](const char* schema) { return outcome(Json::parse(schema)); };
   EXPECT_NE(place(R"({"type":"object","properties":{"a":{"type":"array","items":{"type":"text"}}}})")
-                .find("response_format.json_schema.schema.properties.a.items: type \"text\""),
+                .find("response_format.json_schema.schema.properties.a.items.type: \"text\""),
             std::string::npos);
   EXPECT_NE(place(R"({"anyOf":[{"type":"null"},{"$ref":"#/$defs/x"}],"$defs":{"x":{"type":"string","pattern":"("}}})")
                 .find("schema.$defs.x.pattern"),

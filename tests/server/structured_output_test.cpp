@@ -94,7 +94,7 @@ TEST_F(StructuredOutputTest, KeywordsBesideOthersHold) {
           R"({"type":"string","enum":[1,"x",null]})",
           R"({"allOf":[{"type":"integer","minimum":3},{"maximum":5}]})",
           R"({"minimum":2,"maximum":9,"type":["integer","null"]})",
-          R"({"oneOf":[{"type":"integer","multipleOf":3},{"type":"integer","minimum":5,"maximum":7}],"minimum":0,"maximum":8})",
+          R"({"oneOf":[{"type":"integer","maximum":6},{"type":"integer","minimum":5}],"minimum":0,"maximum":8})",
           R"({"type":"object","properties":{"id":{"type":"integer"},"name":{"type":"boolean"}},
               "anyOf":[{"required":["id"]},{"required":["name"]}]})",
           R"({"type":"object","properties":{"a":{"const":1},"b":{"type":"null"}},"if":{"required":["a"]},"then":{"required":["b"]}})",
@@ -130,8 +130,8 @@ TEST_F(StructuredOutputTest, ToolsWithoutStrictAreNeverRefused) {
         Json::parse(R"({"type":"object","properties":{"a":)" + property +
                     R"(,"b":{"type":"boolean"}},"required":["b"],"$defs":{"A/b c":{"type":"null"}}})");
     const Json other = {{"type", "function"}, {"function", {{"name", "g"}}}};
-    EXPECT_EQ(running_.post(kChat, asking_tools({tool_of(parameters), other}, "auto"))->status, 200);
-    const Json answer = running_.answer(kChat, asking_tools({tool_of(parameters)}, "required"));
+    EXPECT_EQ(running_.post(kChat, asking_tools(Json::array({tool_of(parameters), other}), "auto"))->status, 200);
+    const Json answer = running_.answer(kChat, asking_tools(Json::array({tool_of(parameters)}), "required"));
     if (answer["choices"][0]["finish_reason"] != "tool_calls") continue;
     const Json call = answer["choices"][0]["message"]["tool_calls"][0]["function"];
     ASSERT_TRUE(Json::accept(call["arguments"].get<std::string>())) << call;
@@ -144,7 +144,8 @@ TEST_F(StructuredOutputTest, ToolsEnforceWhatTheyCan) {
       R"({"type":"object","properties":{"a":{"type":"string","pattern":"^.{10,40}$"},"b":{"type":"integer","minimum":3,"maximum":5}},
       "required":["a","b"]})");
   for (int seed = 1; seed <= kSeeds; ++seed) {
-    const Json choice = running_.answer(kChat, asking_tools({tool_of(parameters)}, "required", seed))["choices"][0];
+    const Json choice =
+        running_.answer(kChat, asking_tools(Json::array({tool_of(parameters)}), "required", seed))["choices"][0];
     if (choice["finish_reason"] == "length") continue;
     const std::string arguments = choice["message"]["tool_calls"][0]["function"]["arguments"].get<std::string>();
     ASSERT_TRUE(Json::accept(arguments)) << arguments;
@@ -171,7 +172,7 @@ TEST_F(StructuredOutputTest, ALenientFormatIsNeverRefused) {
 TEST_F(StructuredOutputTest, OurOwnCutOffCallIsTakenBack) {
   const Json parameters =
       Json::parse(R"({"type":"object","properties":{"a":{"type":"string","minLength":50}},"required":["a"]})");
-  Json body = asking_tools({tool_of(parameters)}, "required");
+  Json body = asking_tools(Json::array({tool_of(parameters)}), "required");
   body["max_tokens"] = 30;
   const Json message = running_.answer(kChat, body)["choices"][0]["message"];
   ASSERT_FALSE(Json::accept(message["tool_calls"][0]["function"]["arguments"].get<std::string>()));
@@ -186,7 +187,7 @@ TEST_F(StructuredOutputTest, OurOwnCutOffCallIsTakenBack) {
         {"id", nullptr}, {"type", "function"}, {"function", {{"name", "f"}, {"arguments", Json::parse(arguments)}}}};
     const Json odd = {{"messages",
                        {{{"role", "user"}, {"content", "Hi"}},
-                        {{"role", "assistant"}, {"content", nullptr}, {"tool_calls", {call}}},
+                        {{"role", "assistant"}, {"content", nullptr}, {"tool_calls", Json::array({call})}},
                         {{"role", "tool"}, {"tool_call_id", nullptr}, {"content", "ok"}}}},
                       {"max_tokens", 3}};
     EXPECT_EQ(running_.post(kChat, odd)->status, 200) << arguments;

@@ -321,7 +321,7 @@ ChatPrompt ChatTemplate::apply(const ChatInput& input) const {
       const bool required = tools && input.tool_choice == ToolChoice::kRequired;
       out.grammar = std::move(params.grammar);
       if (!input.json_schema.empty())
-        out.grammar = with_reply_schema(without_fence(std::move(out.grammar)), input.json_grammar);
+        out.grammar = with_short_space(with_reply_schema(without_fence(std::move(out.grammar)), input.json_grammar));
       if (required) out.grammar = with_short_space(without_text_before_calls(std::move(out.grammar)));
       if (tools && one) out.grammar = with_one_call(std::move(out.grammar));
       if (!params.grammar_lazy) out.grammar_prefix = params.generation_prompt;

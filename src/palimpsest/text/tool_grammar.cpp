@@ -162,8 +162,19 @@ std::string simple_parameters(const std::string& parameters) {
 
 std::string with_reply_schema(std::string grammar, const std::string& compiled) {
   replace_all(grammar, "\"770000000001\"", std::string(kReplyPrefix) + "root");
-  // Space before the value is no part of it.
-  replace_all(grammar, "space response-format space", "response-format");
+  // No space before the value, unless reasoning is between: the library allows lines of it there.
+  std::size_t begin = 0, end = 0;
+  if (find_rule(grammar, "root", begin, end)) {
+    std::string root = grammar.substr(begin, end - begin);
+    for (std::size_t size = 0; size != root.size();) {
+      size = root.size();
+      replace_all(root, "space space", "space");
+      replace_all(root, "space response-format space", "space response-format");
+      if (root.ends_with("space response-format")) root.erase(root.size() - 21, 6);
+    }
+    replace_all(root, " space (", " (space ");
+    grammar.replace(begin, end - begin, root);
+  }
   if (!grammar.ends_with('\n')) grammar += '\n';
   return grammar + compiled;
 }
