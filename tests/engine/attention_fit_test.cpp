@@ -176,6 +176,19 @@ TEST(AttentionFit, IsTheMinimum) {
   }
 }
 
+// Kept tokens whose share of all tokens is below every float, or nearly: their weights among themselves remain.
+TEST(AttentionFit, KeptTokensMayHaveTinyWeights) {
+  AttentionFit fit;
+  for (const float lead : {80.F, 88.F, 95.F, 103.F, 200.F, 1000.F}) {
+    Problem problem(8, 20, 15, 3, false, false);
+    for (int i = 0; i < problem.queries; ++i) problem.scores[static_cast<std::size_t>(i * 20 + 17)] += lead;
+    ASSERT_TRUE(problem.solve(fit, {.bias_ridge = 10, .value_ridge = 1})) << lead;
+    EXPECT_LT(fit.error(), 0.9 * fit.dropped_error()) << lead;
+    EXPECT_TRUE(std::isfinite(fit.dropped_error()) && fit.dropped_error() > 0) << lead;
+    for (const float factor : fit.factors()) EXPECT_TRUE(std::isfinite(factor)) << lead;
+  }
+}
+
 // Queries that see nothing do not count; without any other there is no fit.
 TEST(AttentionFit, NeedsAQuery) {
   AttentionFit fit;

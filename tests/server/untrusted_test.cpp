@@ -9,6 +9,7 @@
 #include <set>
 
 #include "tests/server/server_fixture.h"
+#include "tests/support/shared_dir.h"
 
 namespace palimpsest::testing {
 namespace {
@@ -119,7 +120,7 @@ TEST_F(UntrustedTest, AnswersNameNoFolder) {
   EXPECT_EQ(without_folders("policy x: /srv/m/a.kvzap is bad, or '/b/c.txt'; use /v1 (/d/e/)"),
             "policy x: a.kvzap is bad, or 'c.txt'; use v1 (/d/e/)");
   EXPECT_EQ(without_folders("a/b, 1/2, scorer=/x/y,budget=3"), "a/b, 1/2, scorer=y,budget=3");
-  const std::string folder = std::filesystem::path(own_model()).parent_path().string() + "/";
+  const std::string folder = std::filesystem::path(default_model()).parent_path().string() + "/";
   auto client = running_.client();
   const Json props = Json::parse(client.Get("/props")->body);
   EXPECT_EQ(props["model_path"], "palimpsest-stories.gguf");

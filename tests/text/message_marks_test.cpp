@@ -17,8 +17,7 @@ namespace palimpsest::testing {
 namespace {
 
 std::shared_ptr<const Vocabulary> marked_vocabulary() {
-  static const std::shared_ptr<const Vocabulary> vocabulary =
-      Vocabulary::load((source_dir() / "models" / "palimpsest-stories.gguf").string());
+  static const std::shared_ptr<const Vocabulary> vocabulary = Vocabulary::load(default_model());
   return vocabulary;
 }
 

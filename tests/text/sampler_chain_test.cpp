@@ -156,7 +156,7 @@ std::string text_of(const SamplerOptions& options) {
 }
 
 TEST(SamplerChain, SamplesAsLibllamasChain) {
-  const auto vocabulary = Vocabulary::load(small_model());
+  const auto vocabulary = Vocabulary::load(default_model());
   const int tokens = vocabulary->size();
   for (unsigned seed = 0; seed < 150; ++seed) {
     SCOPED_TRACE(seed);
@@ -180,7 +180,7 @@ TEST(SamplerChain, SamplesAsLibllamasChain) {
 
 // A sampler that is saved and resumed samples what one that is not would.
 TEST(SamplerChain, ResumesExactly) {
-  const auto vocabulary = Vocabulary::load(small_model());
+  const auto vocabulary = Vocabulary::load(default_model());
   const int tokens = vocabulary->size();
   for (unsigned seed = 1000; seed < 1200; ++seed) {
     SCOPED_TRACE(seed);
@@ -218,7 +218,7 @@ TEST(SamplerChain, ResumesExactly) {
 }
 
 TEST(SamplerChain, MinTokensForbidsEnds) {
-  const auto vocabulary = Vocabulary::load(small_model());
+  const auto vocabulary = Vocabulary::load(default_model());
   const int tokens = vocabulary->size();
   TokenId end = 0;
   while (!vocabulary->is_end(end)) ++end;
@@ -254,7 +254,7 @@ TEST(SamplerChain, GreedyIgnoresTruncation) {
 
 // A token that the grammar refuses was not written: its surprise does not count.
 TEST(SamplerChain, MirostatForgetsRefusedTokens) {
-  const auto vocabulary = Vocabulary::load(small_model());
+  const auto vocabulary = Vocabulary::load(default_model());
   Random random(4);
   SamplerOptions options;
   options.mirostat = 2;

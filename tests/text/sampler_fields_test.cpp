@@ -16,7 +16,7 @@ namespace {
 SamplerOptions recommended(const std::vector<const char*>& metadata) {
   std::vector<GgufOverride> overrides;
   for (const char* each : metadata) overrides.push_back(parse_override(each));
-  return recommended_sampling(*Vocabulary::load(small_model(), overrides));
+  return recommended_sampling(*Vocabulary::load(default_model(), overrides));
 }
 
 TEST(SamplerFields, AModelFileMayRecommend) {

@@ -22,7 +22,7 @@ namespace {
 using SchemaJson = nlohmann::ordered_json;
 
 const std::shared_ptr<const TokenTexts>& small_texts() {
-  static const auto texts = Vocabulary::load(small_model())->token_texts();
+  static const auto texts = Vocabulary::load(default_model())->token_texts();
   return texts;
 }
 
