@@ -39,6 +39,10 @@ SERVERS = [
 ]
 
 
+# Made for version 1 of the package mcp.
+OLD = ["mcp-server-sqlite", "mysql-mcp-server", "cli-mcp-server", "arxiv-mcp-server"]
+
+
 def tools_of(words, more, folder, seconds=90):
     process = subprocess.Popen([word.format(folder=folder) for word in words], stdin=subprocess.PIPE,
                                stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
@@ -88,13 +92,16 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", required=True, help="file to write")
     parser.add_argument("--python", help="Python of an environment that has the packages (default: one is created)")
+    parser.add_argument("--old-python", help="the same, with version 1 of the package mcp")
     arguments = parser.parse_args()
-    python = arguments.python or environment.python("mcp-servers", [name for name, _, _ in SERVERS], "700 MB, minutes")
-    bin_folder = pathlib.Path(python).parent
+    new = [name for name, _, _ in SERVERS if name not in OLD]
+    python = arguments.python or environment.python("mcp-servers", new, "500 MB, minutes")
+    old = arguments.old_python or environment.python("mcp-servers-1", ["mcp<2", *OLD], "200 MB, minutes")
     lines, failed = [], []
     with tempfile.TemporaryDirectory() as folder:
         for name, words, more in SERVERS:
             try:
+                bin_folder = pathlib.Path(old if name in OLD else python).parent
                 tools = tools_of([str(bin_folder / words[0]), *words[1:]], more, folder)
             except Exception as error:
                 failed.append(f"{name}: {error}")
