@@ -71,15 +71,17 @@ TEST_F(ApiTest, TheTokenizersProperties) {
   EXPECT_EQ(running_.client().Post("/tokenizer_info", "{}", "application/json")->status, 405);
 }
 
-// Of a schema that refers to itself: the grammar never ends.
-TEST_F(ApiTest, AGrammarWithoutContinuationIsTheClientsMistake) {
-  const Json body = {
-      {"messages", {{{"role", "user"}, {"content", "Hello"}}}},
-      {"max_tokens", 50},
-      {"tool_choice", "required"},
-      {"tools", {{{"type", "function"}, {"function", {{"name", "f"}, {"parameters", {{"$ref", "#"}}}}}}}}};
+// A schema that refers to itself has no value: a strict tool is refused, another takes any object.
+TEST_F(ApiTest, ASchemaWithoutAValueIsTheClientsMistake) {
+  Json function = {{"name", "f"}, {"strict", true}, {"parameters", {{"$ref", "#"}}}};
+  Json body = {{"messages", {{{"role", "user"}, {"content", "Hello"}}}},
+               {"max_tokens", 50},
+               {"tool_choice", "required"},
+               {"tools", Json::array({{{"type", "function"}, {"function", function}}})}};
   const auto [status, message] = running_.refusal(kChat, body);
   EXPECT_EQ(status, 400) << message;
+  body["tools"][0]["function"]["strict"] = false;
+  EXPECT_EQ(running_.post(kChat, body)->status, 200);
 }
 
 TEST_F(ApiTest, BiasesForbidAndPrefer) {

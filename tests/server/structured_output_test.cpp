@@ -107,7 +107,7 @@ TEST_F(StructuredOutputTest, TheEmptySchemaIsAnyValue) {
   for (int seed = 1; seed <= kSeeds; ++seed) {
     const Json choice = running_.answer(kChat, asked(format_of(Json::object()), seed))["choices"][0];
     const std::string content = choice["message"]["content"].get<std::string>();
-    if (choice["finish_reason"] != "length") EXPECT_TRUE(Json::accept(content)) << content;
+    EXPECT_TRUE(choice["finish_reason"] == "length" || Json::accept(content)) << content;
     ASSERT_FALSE(content.empty());
     EXPECT_NE(std::string("{[\"-0123456789tfn").find(content[0]), std::string::npos) << content;
   }
