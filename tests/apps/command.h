@@ -37,7 +37,7 @@ class WithDefaultModel : public ::testing::Test {
     words.insert(words.begin(), "run");
     return command(on(words), input);
   }
-  const std::string model_ = default_model();
+  std::string model_ = default_model();
   static constexpr std::size_t layers_ = 6, kv_heads_ = 2, head_dim_ = 64;
   // Bytes of a token in an f16 cache: layers x KV heads x (key and value) x width x 2.
   static constexpr std::size_t token_bytes_ = layers_ * kv_heads_ * 2 * head_dim_ * 2;

@@ -30,7 +30,7 @@ TEST(RandomBytes, Differ) {
   std::set<std::vector<std::byte>> all;
   for (int i = 0; i < 1000; ++i) {
     std::vector<std::byte> bytes(12);
-    random_bytes(bytes);
+    palimpsest::random_bytes(bytes);
     all.insert(bytes);
   }
   EXPECT_EQ(all.size(), 1000u);

@@ -106,6 +106,7 @@ TEST_F(GeneratorTest, AStopTokenEndsEvenIfEndsAreIgnored) {
   const Generation whole = write({vocabulary_->bos()}, options, sampling);
   sampling.stop_tokens = {vocabulary_->size() - 1, whole.written.at(20)};
   const auto first = std::ranges::find(whole.written, whole.written.at(20)) - whole.written.begin();
+  session_->clear();
   const Generation g = write({vocabulary_->bos()}, options, sampling);
   EXPECT_EQ(g.finish, Finish::kEnd);
   EXPECT_EQ(g.tokens, first);
