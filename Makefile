@@ -2,7 +2,7 @@
 MAKEFLAGS += --no-print-directory
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help run build test test-long test-avx2 test-arm64 test-asan test-tsan install-check deb deb-check image-check dist docs docs-check bench attention bench-papers versus versus-server versus-shift evict-cost own-time batches drafts growth exactness quality acceptance sweep report peers peers-kept convert-check serve-check clients-check templates-check schemas-check page-check page-pictures memory-events serve-load serve-kill serve-hostile cuda-check scale-check wheel python-check python-clean format format-check setup clean prune
+.PHONY: help serve-mutations run build test test-long test-avx2 test-arm64 test-asan test-tsan install-check deb deb-check image-check dist docs docs-check bench attention bench-papers versus versus-server versus-shift evict-cost own-time batches drafts growth exactness quality acceptance sweep report peers peers-kept convert-check serve-check clients-check templates-check schemas-check page-check page-pictures memory-events serve-load serve-kill serve-hostile cuda-check scale-check wheel python-check python-clean format format-check setup clean prune
 
 # What `make run` runs; try RUN_ARGS='-p "Once upon a time" -n -1' and Ctrl-C.
 RUN_ARGS ?= -n 1000 --ignore-eos --seed 1 --method streaming
@@ -182,6 +182,9 @@ serve-kill: build  ## kill the server with SIGKILL during session writes, 200 ti
 
 serve-hostile: build  ## delay of other requests while hostile ones arrive (HOSTILE_ARGS=--long: 5 minutes)
 	@python3 tests/system/hostile.py $(HOSTILE_ARGS)
+
+serve-mutations: build  ## send 10,000 mutated JSON bodies to all endpoints (MUTATIONS_ARGS='--requests 500')
+	@python3 tests/system/mutations.py $(MUTATIONS_ARGS)
 
 cuda-check:  ## configure ggml's CUDA plug-in and compile a file of it, if this machine has nvcc
 	@if command -v nvcc /usr/local/cuda/bin/nvcc >/dev/null; then tools/cuda-plugin out/cuda --one; else echo "cuda-check: skipped: no nvcc"; fi

@@ -51,6 +51,9 @@ const std::map<std::string, std::set<std::string>>& allowed_inside() {
       {"graph/decoder.cpp", {"graph/cpu", "graph/device"}},  // chooses the path
       {"text/grammar", {"text"}},
       {"text/sampler.cpp", {"text/grammar"}},
+      {"text/schema", {"text/grammar"}},
+      {"text/chat_template.cpp", {"text/schema"}},
+      {"text/tool_grammar.cpp", {"text/schema"}},
       {"model/families", {"model"}},
       {"model/synthetic", {"model", "model/families"}},
       {"model/model.cpp", {"model/families", "model/synthetic"}},  // opens any kind of model

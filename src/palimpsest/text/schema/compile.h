@@ -5,12 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "palimpsest/core/error.h"
+#include "palimpsest/text/schema/mode.h"
 
 namespace palimpsest {
-
-// strict: a keyword that the grammar does not enforce is an error. lenient: it is left to the model, and listed.
-enum class SchemaMode { kStrict, kLenient };
 
 struct CompiledSchema {
   // Of a schema of objects of one kind: for grammars that write each property apart.
@@ -22,16 +19,6 @@ struct CompiledSchema {
   std::string grammar;               // GBNF, with the rule `root`
   std::vector<std::string> dropped;  // "PATH: reason", at most 20; strict: none
   std::vector<Property> properties = {};
-};
-
-// `path`: of the part of the schema, ".properties.a.pattern"; what() does not contain it.
-class SchemaError : public Error {
- public:
-  SchemaError(std::string path, const std::string& reason) : Error(reason), path_(std::move(path)) {}
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
 };
 
 struct SchemaOptions {

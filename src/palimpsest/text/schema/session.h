@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "palimpsest/text/schema/compile.h"
 #include "palimpsest/text/schema/document.h"
+#include "palimpsest/text/schema/mode.h"
 #include "palimpsest/text/schema/regexes.h"
 
 namespace palimpsest::schema {
