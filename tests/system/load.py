@@ -269,7 +269,7 @@ class Load:
             http("GET", "/health", headers=["X-Long: " + "y" * 200000]),
             post("/v1/completions", {"prompt": rng.choice([3, {}, [[]], [None], ["a", 1], [-1]])}),
             post("/v1/completions", {"prompt": "x", "cache": rng.choice(["lru", 7, {"budget": -5}, {"budget": 1e300}])}),
-            post("/v1/completions", {"prompt": "x", "max_tokens": rng.choice([0, -1, 1e30, "all", [], 1 << 41])}),
+            post("/v1/completions", {"prompt": "x", "max_tokens": rng.choice([0, -2, 1e30, "all", [], 1 << 41])}),
             post("/v1/completions", {"prompt": "x", "stop": rng.choice([{}, [""], ["a"] * 99]), "n": 1000}),
             post("/v1/completions", {"prompt": "x", "grammar": "root ::= " + "(" * rng.randrange(1, 5000)}),
             post("/v1/completions", {"prompt": "x", "session": rng.choice(["x", {"save": "../x"}, {"restore": "none"}])}),
