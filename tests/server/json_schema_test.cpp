@@ -191,13 +191,9 @@ TEST(JsonSchema, HostileSchemasAreRefusedSoon) {
     EXPECT_LT(seconds, 2) << name;  // in its own thread, beside other tests
 #endif
     EXPECT_LT(what.size(), 3000u) << name;
-    static const std::set<std::string> harmless = {"nested lists of types",
-                                                   "nested types",
-                                                   "nested objects of types",
-                                                   "nested repetitions",
-                                                   "huge bounds",
-                                                   "many long strings",
-                                                   "many alternatives that begin alike"};
+    static const std::set<std::string> harmless = {
+        "nested lists of types", "nested types",      "nested objects of types",           "nested repetitions",
+        "huge bounds",           "many long strings", "many alternatives that begin alike"};
     EXPECT_EQ(what.empty(), harmless.contains(name)) << name << ": " << what;
   }
 }
