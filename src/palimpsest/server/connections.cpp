@@ -199,8 +199,8 @@ void Connections::receive(std::list<Owned>::iterator at) {
   const auto count = ::recv(connection.socket, bytes.data(), bytes.size(), MSG_DONTWAIT);
   if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return;
   const bool drains = connection.phase == Connection::Phase::kDrain;
-  if (drains) connection.served += static_cast<int>(std::max<ssize_t>(count, 0));  // bytes, here
-  if (count <= 0 || (drains && static_cast<std::size_t>(connection.served) > kMaxDrained)) {
+  if (drains && count > 0) connection.drained += static_cast<std::size_t>(count);
+  if (count <= 0 || connection.drained > kMaxDrained) {
     received_ -= connection.received.size();
     close(std::move(*at));
     parked_.erase(at);
@@ -278,11 +278,7 @@ void Connections::serve(Owned connection) {
     connection->framing = RequestFraming(limits_.max_body);
     connection->deadline = now + limits_.idle_timeout;
   } else {
-    ::shutdown(connection->socket, SHUT_WR);
-    connection->phase = Connection::Phase::kDrain;
-    connection->received = {};
-    connection->served = 0;
-    connection->deadline = now + kDrain;
+    drain(*connection);
   }
   {
     const std::lock_guard lock(mutex_);
@@ -294,6 +290,14 @@ void Connections::serve(Owned connection) {
   wake();
 }
 
+// After the last answer: until the client closes, what it still sends is discarded.
+void Connections::drain(Connection& connection) const {
+  ::shutdown(connection.socket, SHUT_WR);
+  connection.phase = Connection::Phase::kDrain;
+  connection.received = {};
+  connection.deadline = Clock::now() + kDrain;
+}
+
 // On the reading thread. The answer is short, and fits a socket's buffer.
 void Connections::refuse(Owned connection, int status) {
   const std::string body = dump(error_of_refusal(status).json());
@@ -302,11 +306,7 @@ void Connections::refuse(Owned connection, int status) {
       reason_of(status), body.size(), body);
   [[maybe_unused]] const auto ignored =
       ::send(connection->socket, answer.data(), answer.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-  ::shutdown(connection->socket, SHUT_WR);
-  connection->phase = Connection::Phase::kDrain;
-  connection->received = {};
-  connection->served = 0;
-  connection->deadline = Clock::now() + kDrain;
+  drain(*connection);
   park(std::move(connection));
 }
 

@@ -29,7 +29,7 @@ namespace palimpsest {
 
 struct ConnectionLimits {
   std::size_t max_threads = 64, max_waiting = 1024;   // requests that are served; whole requests that wait
-  std::size_t max_connections = 4096;                 // that are not being served; see max_open_files()
+  std::size_t max_connections = 4096;                 // that are not being served; see max_open_connections()
   std::size_t max_body = std::size_t{8} << 20;        // bytes of a request's body
   std::size_t max_received = std::size_t{128} << 20;  // bytes of requests that are not whole
   std::size_t min_rate = std::size_t{16} << 10;       // bytes of a body per second, beyond body_timeout
@@ -50,7 +50,8 @@ struct Connection {
   std::string received;  // the request, up to framing.end(), and what follows it
   RequestFraming framing;
   Phase phase = Phase::kRequest;
-  int served = 0;  // requests
+  int served = 0;           // requests
+  std::size_t drained = 0;  // bytes that were discarded
   std::chrono::steady_clock::time_point since, deadline;
 };
 
@@ -78,7 +79,7 @@ class Connections {
   void advance(std::list<Owned>::iterator at);  // after more bytes were received
   void dispatch(Owned connection);
   void serve(Owned connection);
-  void drain(Owned connection);
+  void drain(Connection& connection) const;
   void refuse(Owned connection, int status);
   void close(Owned connection);
   void make_room();
