@@ -204,15 +204,20 @@ TEST(Connections, TheServerStopsWhileBodiesArrive) {
   trickle.join();
 }
 
-TEST(Connections, ARefusedRequestsBodyIsNotWaitedFor) {
+TEST(Connections, ARefusedConnectionIsClosed) {
   ServerSetup setup;
   setup.server.api_keys = {"secret"};
+  setup.server.io_timeout = 500ms;
   Running server(setup);
-  RawClient client(server.port());
-  ASSERT_TRUE(client.send(post(kText, R"({"prompt":"x"})")));
-  std::string answer;
-  EXPECT_LT(seconds_of([&] { answer = client.receive(); }), 5);
-  EXPECT_TRUE(answer.starts_with("HTTP/1.1 401 ")) << answer;
+  RawClient whole(server.port()), partial(server.port());
+  const std::string request = post(kText, R"({"prompt":"x"})");
+  ASSERT_TRUE(whole.send(request));
+  ASSERT_TRUE(partial.send(request.substr(0, request.size() - 3)));
+  EXPECT_LT(seconds_of([&] {
+              EXPECT_TRUE(whole.receive().starts_with("HTTP/1.1 401 "));
+              EXPECT_TRUE(partial.receive().starts_with("HTTP/1.1 408 "));
+            }),
+            5);
 }
 
 TEST(Connections, NonsenseIsAnsweredOnceAndClosed) {
