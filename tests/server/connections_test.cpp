@@ -140,7 +140,9 @@ TEST(Connections, ManyThatSendNothingHoldUpNobody) {
     for (int i = 0; i < 450; ++i) {
       silent.emplace_back(server.port());
       ASSERT_TRUE(silent.back().connected()) << i;
-      if (i % 3 != 0) ASSERT_TRUE(silent.back().send("GET /health HTTP/1.1\r\nX-Slow: ")) << i;
+      if (i % 3 != 0) {
+        ASSERT_TRUE(silent.back().send("GET /health HTTP/1.1\r\nX-Slow: ")) << i;
+      }
     }
     EXPECT_LT(seconds_of([&] { EXPECT_EQ(server.client().Get("/health")->status, 200); }), 1);
     EXPECT_LT(seconds_of([&] {

@@ -80,24 +80,34 @@ TEST(ContinuedResponses, AreNotStoredWithoutMemory) {
 }
 
 TEST(ResponseStoreTest, DropsTheLeastRecentlyUsed) {
-  const Json messages = Json::array({std::string(96, 'x')});  // 100 bytes as JSON
+  const Json items = Json::array({std::string(76, 'x')}), response = std::string(18, 'y');  // 80 and 20 bytes as JSON
+  const auto get = [&](ResponseStore& store, const char* id, int scope = 0) {
+    return store.items(id, scope, "previous_response_id");
+  };
   ResponseStore store(1000);
-  for (int i = 0; i < 10; ++i) store.put(std::to_string(i), 0, messages);
+  for (int i = 0; i < 10; ++i) store.put(std::to_string(i), 0, items, response);
   EXPECT_EQ(store.bytes(), 1000u);
-  EXPECT_EQ(store.get("0", 0), messages);
-  store.put("10", 0, messages);
+  EXPECT_EQ(get(store, "0"), items);
+  EXPECT_EQ(store.response("0", 0), response);
+  store.put("10", 0, items, response);
   EXPECT_EQ(store.size(), 10u);
-  EXPECT_EQ(store.get("0", 0), messages);
-  EXPECT_THROW(store.get("1", 0), ApiError);
-  EXPECT_THROW(store.get("0", 1), ApiError);
-  store.put("large", 0, Json::array({std::string(2000, 'x')}));
+  EXPECT_EQ(get(store, "0"), items);
+  EXPECT_THROW(get(store, "1"), ApiError);
+  EXPECT_THROW(get(store, "0", 1), ApiError);
+  EXPECT_THROW(store.response("0", 1), ApiError);
+  EXPECT_THROW(store.remove("0", 1), ApiError);
+  store.put("large", 0, Json::array({std::string(2000, 'x')}), response);
   EXPECT_EQ(store.size(), 10u);
-  EXPECT_THROW(store.get("large", 0), ApiError);
+  EXPECT_THROW(get(store, "large"), ApiError);
+  store.remove("0", 0);
+  EXPECT_EQ(store.bytes(), 900u);
+  EXPECT_THROW(store.response("0", 0), ApiError);
 
   ResponseStore many(std::size_t{1} << 30);
-  for (std::size_t i = 0; i < ResponseStore::kMaxResponses + 5; ++i) many.put(std::to_string(i), 0, Json::array());
+  for (std::size_t i = 0; i < ResponseStore::kMaxResponses + 5; ++i)
+    many.put(std::to_string(i), 0, Json::array(), nullptr);
   EXPECT_EQ(many.size(), ResponseStore::kMaxResponses);
-  EXPECT_THROW(many.get("4", 0), ApiError);
+  EXPECT_THROW(get(many, "4"), ApiError);
 }
 
 }  // namespace

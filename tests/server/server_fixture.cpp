@@ -72,7 +72,9 @@ std::pair<int, std::string> Running::refusal(const std::string& path, const Json
   if (!result) return {-1, httplib::to_string(result.error())};
   const Json parsed = Json::parse(result->body);
   EXPECT_TRUE(parsed.contains("error")) << result->body;
-  return {result->status, parsed.contains("error") ? parsed["error"]["message"].get<std::string>() : ""};
+  if (!parsed.contains("error")) return {result->status, ""};
+  const Json& error = parsed["error"];  // Ollama's are texts
+  return {result->status, (error.is_string() ? error : error["message"]).get<std::string>()};
 }
 
 bool Running::idle_within(double seconds) {

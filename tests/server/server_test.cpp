@@ -40,7 +40,8 @@ TEST_F(ServerTest, BadInputIsRefusedWithWhatIsWrong) {
   refused(kText, {{"prompt", "x"}, {"stream_options", Json::object()}}, 400, "needs 'stream'");
   refused(kChat, {{"messages", Json::array()}}, 400, "'messages' must be");
   refused(kChat, {{"messages", {{{"role", "wizard"}, {"content", "x"}}}}}, 400, "messages[0].role");
-  refused(kChat, {{"messages", {{{"role", "user"}, {"content", {{{"type", "image_url"}}}}}}}}, 400, "type text only");
+  refused(kChat, {{"messages", {{{"role", "user"}, {"content", {{{"type", "image_url"}}}}}}}}, 400,
+          "image_url': supported are text");
   refused(kChat, {{"messages", {{{"role", "user"}, {"content", "x"}}}}, {"top_logprobs", 2}}, 400, "needs 'logprobs'");
   refused("/tokenize", Json::object(), 400, "give one of 'prompt', 'messages' and 'content'");
   refused("/detokenize", {{"tokens", {1 << 30}}}, 400, "not in the vocabulary");

@@ -113,7 +113,7 @@ TEST_F(UntrustedTest, FaultsThatWereInternalErrors) {
   EXPECT_EQ(refused(kResponses, {{"input", {{{"role", "user"}, {"content", {{{"type", 1}}}}}}}}),
             Refusal(400, "'input[0].content[0].type' must be a string"));
   EXPECT_EQ(refused(kResponses, {{"input", "x"}, {"text", {{"format", {{"type", 1}}}}}}),
-            Refusal(400, "'response_format.type' must be a string"));
+            Refusal(400, "'text.format.type' must be a string"));
 }
 
 TEST_F(UntrustedTest, AnswersNameNoFolder) {

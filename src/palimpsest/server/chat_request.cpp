@@ -1,5 +1,7 @@
 #include "palimpsest/server/chat_request.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <map>
 #include <set>
@@ -13,74 +15,18 @@
 namespace palimpsest {
 namespace {
 
-constexpr std::size_t kMaxTools = 128, kMaxNameOfTool = 64;
-
-// A string, a list of text parts, or null.
-std::string read_content(const Json* content, const std::string& where, bool may_be_absent) {
-  if (content == nullptr && may_be_absent) return {};
-  if (content != nullptr && content->is_string()) return content->get<std::string>();
-  if (content == nullptr || !content->is_array())
-    fail_field(where + ".content", "'{}.content' must be a string or a list of text parts", where);
-  std::string text;
-  for (const Json& part : *content) {
-    Fields of(part, where + ".content.");
-    const std::string type = of.text("type", "");
-    if (type == "refusal") {
-      text += of.text("refusal", "");
-    } else if (type == "text") {
-      text += of.text("text", "");
-    } else {
-      fail_field(where + ".content", "'{}.content' may have parts of type text only", where);
-    }
-    of.ignore({"cache_control", "annotations"});
-    of.end();
-  }
-  return text;
-}
+constexpr std::size_t kMaxToolName = 64;
 
 // Names end up in grammars, and in text that is parsed again.
-std::string read_name(Fields& fields) {
-  const std::string name = fields.text("name", "");
+bool is_tool_name(const std::string& name) {
   const auto allowed = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' ||
            c == '.';
   };
-  if (name.empty() || name.size() > kMaxNameOfTool || !std::ranges::all_of(name, allowed))
-    fail_field(fields.path("name"), "'{}' must be 1 to {} letters, digits, '_', '-' and '.'", fields.path("name"),
-               kMaxNameOfTool);
-  return name;
+  return !name.empty() && name.size() <= kMaxToolName && std::ranges::all_of(name, allowed);
 }
 
-std::vector<ToolCall> read_calls(const Json* calls, const std::string& where) {
-  std::vector<ToolCall> out;
-  if (calls == nullptr) return out;
-  if (!calls->is_array()) fail_field(where, "'{}' must be a list", where);
-  for (std::size_t i = 0; i < calls->size(); ++i) {
-    const std::string at = fmt::format("{}[{}]", where, i);
-    Fields fields((*calls)[i], at + ".");
-    if (const std::string type = fields.text("type", "function"); type != "function")
-      fail_field(at + ".type", "'{}.type' must be function", at);
-    ToolCall call{.id = fields.text("id", ""), .name = {}, .arguments = {}};
-    fields.ignore({"index"});
-    const Json* function = fields.take("function");
-    if (function == nullptr) fail_field(at + ".function", "'{}.function' is missing", at);
-    Fields of(*function, at + ".function.");
-    call.name = of.text("name", "");
-    const Json* arguments = of.take("arguments");
-    call.arguments = arguments == nullptr     ? "{}"
-                     : arguments->is_string() ? arguments->get<std::string>()
-                                              : arguments->dump();
-    // Arguments of a call that was cut off are no JSON: the template gets them as text.
-    if (call.arguments.find_first_not_of(" \t\r\n") == std::string::npos) call.arguments = "{}";
-    of.end();
-    fields.end();
-    out.push_back(std::move(call));
-  }
-  return out;
-}
-
-// Calls without an id get one, and results without one belong to the first call that has none yet.
-void name_calls(std::vector<ChatMessage>& chat) {
+void give_ids(std::vector<ChatMessage>& chat) {
   std::size_t made = 0;
   std::vector<std::string> open;
   for (ChatMessage& message : chat) {
@@ -94,121 +40,11 @@ void name_calls(std::vector<ChatMessage>& chat) {
   }
 }
 
-std::vector<ChatMessage> read_messages(const Json* messages) {
-  if (messages == nullptr) fail_field("messages", "'messages' is missing");
-  if (!messages->is_array() || messages->empty()) fail_field("messages", "'messages' must be a list of at least one");
-  std::vector<ChatMessage> chat;
-  for (std::size_t i = 0; i < messages->size(); ++i) {
-    const std::string where = fmt::format("messages[{}]", i);
-    Fields fields((*messages)[i], where + ".");
-    ChatMessage message;
-    message.role = fields.text("role", "");
-    if (message.role == "developer") message.role = "system";  // OpenAI's newer name
-    static const std::set<std::string> kRoles = {"system", "user", "assistant", "tool"};
-    if (!kRoles.contains(message.role))
-      fail_field(where + ".role", "'{}.role' must be system, developer, user, assistant or tool", where);
-    const bool assistant = message.role == "assistant";
-    if (assistant) {
-      message.tool_calls = read_calls(fields.take("tool_calls"), where + ".tool_calls");
-      message.reasoning = fields.text("reasoning_content", "");
-      fields.ignore({"audio", "annotations", "function_call", "reasoning"});
-    }
-    if (message.role == "tool") {
-      message.tool_call_id = fields.text("tool_call_id", "");
-      message.name = fields.text("name", "");
-    }
-    fields.ignore({"name", "refusal"});
-    message.content = read_content(fields.take("content"), where, assistant);
-    fields.end();
-    chat.push_back(std::move(message));
-  }
-  name_calls(chat);
-  // The template may want the name of the function that a result belongs to.
-  std::map<std::string, std::string> names;
-  for (ChatMessage& message : chat) {
-    for (const ToolCall& call : message.tool_calls) names[call.id] = call.name;
-    if (const auto named = names.find(message.tool_call_id); message.role == "tool" && message.name.empty())
-      if (named != names.end()) message.name = named->second;
-  }
-  return chat;
-}
-
-std::vector<Tool> read_tools(const Json* tools) {
-  std::vector<Tool> out;
-  if (tools == nullptr) return out;
-  if (!tools->is_array() || tools->size() > kMaxTools)
-    fail_field("tools", "'tools' must be a list of at most {}", kMaxTools);
-  std::set<std::string> names;
-  for (std::size_t i = 0; i < tools->size(); ++i) {
-    const std::string where = fmt::format("tools[{}]", i);
-    Fields fields((*tools)[i], where + ".");
-    if (const std::string type = fields.text("type", ""); type != "function")
-      fail_field(where + ".type", "'{}.type' is '{}': function is supported", where, type);
-    const Json* function = fields.take("function");
-    if (function == nullptr) fail_field(where + ".function", "'{}.function' is missing", where);
-    fields.ignore({"cache_control"});
-    fields.end();
-    Fields of(*function, where + ".function.");
-    Tool tool{.name = read_name(of), .description = of.text("description", ""), .parameters = {}};
-    tool.strict = of.boolean("strict", false);
-    const Json* parameters = of.take("parameters");
-    const bool any = parameters == nullptr || (parameters->is_structured() && parameters->empty());
-    tool.parameters = any ? kNoParameters : dump(*parameters);
-    const SchemaOptions options{
-        .mode = tool.strict ? SchemaMode::kStrict : SchemaMode::kLenient, .prefix = prefix_of_tool(i), .object = true};
-    tool.compiled =
-        compiled_schema(any ? Json::parse(kNoParameters) : *parameters, where + ".function.parameters", options);
-    of.end();
-    if (!names.insert(tool.name).second)
-      fail_field(where + ".function.name", "two tools have the name '{}'", tool.name);
-    out.push_back(std::move(tool));
-  }
-  return out;
-}
-
-// "auto", "none", "required", or {"type": "function", "function": {"name": NAME}}.
-void read_tool_choice(const Json* choice, ChatInput& out) {
-  if (choice == nullptr) return;
-  const std::string word = choice->is_string() ? choice->get<std::string>() : "";
-  if (word == "auto") return;
-  if (word == "none") {
-    out.tool_choice = ToolChoice::kNone;
-    return;
-  }
-  if (out.tools.empty()) fail_field("tool_choice", "'tool_choice' needs 'tools'");
-  out.tool_choice = ToolChoice::kRequired;
-  if (word == "required" || word == "any") return;
-  if (!choice->is_object())
-    fail_field("tool_choice", "'tool_choice' must be auto, none, required or the name of a function");
-  Fields fields(*choice, "tool_choice.");
-  if (fields.text("type", "function") != "function")
-    fail_field("tool_choice.type", "'tool_choice.type' must be function");
-  const Json* function = fields.take("function");
-  if (function == nullptr) fail_field("tool_choice.function", "'tool_choice.function' is missing");
-  fields.end();
-  Fields of(*function, "tool_choice.function.");
-  out.function = of.text("name", "");
-  of.end();
-  if (std::ranges::find(out.tools, out.function, &Tool::name) == out.tools.end())
-    fail_field("tool_choice.function.name", "'tools' has no function '{}'", out.function);
-}
-
-void read_variables(const Json* variables, ChatInput& out) {
-  if (variables == nullptr) return;
-  if (!variables->is_object()) fail_field("chat_template_kwargs", "'chat_template_kwargs' must be a JSON object");
-  for (const auto& [name, value] : variables->items()) {
-    static const std::set<std::string> kOurs = {"messages", "tools", "bos_token", "eos_token", "add_generation_prompt"};
-    if (kOurs.contains(name))
-      fail_field("chat_template_kwargs." + name, "'chat_template_kwargs.{}' is set by the server", name);
-    out.variables[name] = value.dump();
-  }
-}
-
 // The text to append to a restored chat: the end of the last assistant turn, then the user's turn.
-Conversation::Turn next_turn(const ChatInput& input, const ServedModel& model) {
+Conversation::Turn next_turn(const ChatInput& input, const ServedModel& model, const std::string& messages_field) {
   if (input.messages.size() != 1 || input.messages.front().role != "user")
     fail_field(
-        "messages",
+        messages_field,
         "a chat that continues a session takes one message, the user's next: earlier messages are in the session");
   if (!input.tools.empty()) fail_field("tools", "a chat that continues a session has the tools of its beginning");
   Conversation conversation(model.chat_template, "");
@@ -220,40 +56,107 @@ Conversation::Turn next_turn(const ChatInput& input, const ServedModel& model) {
   return turn;
 }
 
-}  // namespace
-
-ChatInput read_chat(Fields& fields, const ServedModel& model, OutputShape& shape) {
-  ChatInput input;
-  input.messages = read_messages(fields.take("messages"));
-  input.tools = read_tools(fields.take("tools"));
-  read_tool_choice(fields.take("tool_choice"), input);
-  input.parallel_tool_calls = fields.boolean("parallel_tool_calls", true);
-  read_variables(fields.take("chat_template_kwargs"), input);
-  if (const Json* effort = fields.take("reasoning_effort")) input.variables["reasoning_effort"] = effort->dump();
-  if (model.chat_template == nullptr)
-    fail_field("messages",
-               "this model has no chat template: restart the server with --chat-template, or use /v1/completions");
-  input.json_schema = shape.schema;
-  input.json_grammar = shape.schema_grammar;
-  if (input.tools.empty() || input.tool_choice == ToolChoice::kNone) return input;
+// A grammar for tools and one for the text exclude each other.
+void check_shape(const ChatInput& chat, OutputShape& shape) {
+  if (chat.tools.empty() || chat.tool_choice == ToolChoice::kNone) return;
   if (!shape.grammar.empty() || !shape.schema.empty())
-    fail_field(shape.field, "'{}' with 'tools': give one of them, or \"tool_choice\": \"none\"", shape.field);
+    fail_field(shape.field, "'{}' with 'tools': give one of them, or no choice of a tool", shape.field);
   shape.field = "tools";
-  return input;
 }
 
-ChatPrompt chat_prompt(const ChatInput& chat, const ServedModel& model, bool continues) {
+}  // namespace
+
+void add_tool(const ToolInput& tool, ChatInput& chat) {
+  if (chat.tools.size() >= kMaxTools) fail_field("tools", "'tools' must be a list of at most {}", kMaxTools);
+  if (!is_tool_name(tool.name))
+    fail_field(tool.name_field, "'{}' must be 1 to {} letters, digits, '_', '-' and '.'", tool.name_field,
+               kMaxToolName);
+  if (std::ranges::find(chat.tools, tool.name, &Tool::name) != chat.tools.end())
+    fail_field(tool.name_field, "two tools have the name '{}'", tool.name);
+  const Json* const given = tool.parameters;
+  const bool any = given == nullptr || (given->is_structured() && given->empty());
+  const SchemaOptions options{.mode = tool.strict ? SchemaMode::kStrict : SchemaMode::kLenient,
+                              .prefix = prefix_of_tool(chat.tools.size()),
+                              .object = true};
+  Tool out{.name = tool.name,
+           .description = tool.description,
+           .parameters = any ? kNoParameters : dump(*given),
+           .strict = tool.strict};
+  out.compiled = compiled_schema(any ? Json::parse(kNoParameters) : *given, tool.parameters_field, options);
+  chat.tools.push_back(std::move(out));
+}
+
+void require_tool(const std::string& name, const std::string& field, ChatInput& chat) {
+  if (std::ranges::find(chat.tools, name, &Tool::name) == chat.tools.end())
+    fail_field(field, "'tools' has no function '{}'", name);
+  chat.tool_choice = ToolChoice::kRequired;
+  chat.function = name;
+}
+
+std::string call_arguments(const Json* arguments) {
+  if (arguments == nullptr) return "{}";
+  std::string text = arguments->is_string() ? arguments->get<std::string>() : arguments->dump();
+  return text.find_first_not_of(" \t\r\n") == std::string::npos ? "{}" : text;
+}
+
+void link_calls(std::vector<ChatMessage>& chat) {
+  give_ids(chat);
+  // The template may want the name of the function that a result belongs to.
+  std::map<std::string, std::string> names;
+  for (ChatMessage& message : chat) {
+    for (const ToolCall& call : message.tool_calls) names[call.id] = call.name;
+    if (const auto named = names.find(message.tool_call_id); message.role == "tool" && message.name.empty())
+      if (named != names.end()) message.name = named->second;
+  }
+}
+
+std::string read_text_parts(const Json& content, const std::string& field, std::initializer_list<const char*> types) {
+  if (content.is_string()) return content.get<std::string>();
+  if (!content.is_array()) fail_field(field, "'{}' must be a string or a list of text parts", field);
+  std::string text;
+  for (std::size_t i = 0; i < content.size(); ++i) {
+    Fields part(content[i], fmt::format("{}[{}].", field, i));
+    const std::string type = part.text("type", "");
+    if (std::ranges::find(types, type) == types.end())
+      fail_field(field, "'{}' has a part of type '{}': supported are {}", field, type, fmt::join(types, ", "));
+    if (i > 0) text += '\n';
+    text += part.text(type == "refusal" ? "refusal" : "text", "");
+    part.ignore({"cache_control", "annotations", "citations", "logprobs"});
+    part.end();
+  }
+  return text;
+}
+
+void read_template_variables(const Json* variables, ChatInput& chat) {
+  if (variables == nullptr) return;
+  if (!variables->is_object()) fail_field("chat_template_kwargs", "'chat_template_kwargs' must be a JSON object");
+  for (const auto& [name, value] : variables->items()) {
+    static const std::set<std::string> kOurs = {"messages", "tools", "bos_token", "eos_token", "add_generation_prompt"};
+    if (kOurs.contains(name))
+      fail_field("chat_template_kwargs." + name, "'chat_template_kwargs.{}' is set by the server", name);
+    chat.variables[name] = value.dump();
+  }
+}
+
+ChatPrompt chat_prompt(ChatInput chat, OutputShape& shape, const ServedModel& model, bool continues,
+                       const std::string& messages_field) {
+  if (model.chat_template == nullptr)
+    fail_field(messages_field,
+               "this model has no chat template: restart the server with --chat-template, or use /v1/completions");
+  check_shape(chat, shape);
+  chat.json_schema = shape.schema;
+  chat.json_grammar = shape.schema_grammar;
   try {
     ChatPrompt out = model.chat_template->apply(chat);
     if (!continues) return out;
-    Conversation::Turn turn = next_turn(chat, model);
+    Conversation::Turn turn = next_turn(chat, model, messages_field);
     out.text = std::move(turn.text);
     out.breaks = std::move(turn.breaks);
     return out;
   } catch (const SchemaError& error) {
     fail_field(error.path(), "{}: {}", error.path(), error.what());
   } catch (const Error& error) {
-    fail_field("messages", "{}", error.what());
+    fail_field(messages_field, "{}", error.what());
   }
 }
 

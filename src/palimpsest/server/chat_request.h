@@ -1,5 +1,7 @@
-// The fields of a chat: messages, tools, the template's variables.
+// What the chats of all APIs share: their tools, calls and prompts.
 #pragma once
+
+#include <string>
 
 #include "palimpsest/server/fields.h"
 #include "palimpsest/server/output_shape.h"
@@ -8,11 +10,34 @@
 
 namespace palimpsest {
 
-// Reads messages, tools, tool_choice, parallel_tool_calls, chat_template_kwargs. Sets `shape.field` to "tools" if their
-// grammar is to be used. Throws ApiError.
-ChatInput read_chat(Fields& fields, const ServedModel& model, OutputShape& shape);
+inline constexpr std::size_t kMaxTools = 128;
 
-// The prompt. `continues`: only the next turn of a chat that is in a session. Throws ApiError.
-ChatPrompt chat_prompt(const ChatInput& chat, const ServedModel& model, bool continues);
+// A tool as an API has it: texts, and where they are in the request, for errors.
+struct ToolInput {
+  std::string name, name_field, description;
+  const Json* parameters = nullptr;  // JSON Schema; nullptr: none
+  std::string parameters_field;
+  bool strict = false;
+};
+// Compiles the schema. Throws ApiError.
+void add_tool(const ToolInput& tool, ChatInput& chat);
+// Only this tool may be called, and is. `field`: where its name is. Throws ApiError.
+void require_tool(const std::string& name, const std::string& field, ChatInput& chat);
+
+// {"city": ...} or the same as text; a cut-off text stays as it is. nullptr: {}.
+std::string call_arguments(const Json* arguments);
+// Calls without an id get one, results without one belong to the first call that has none yet, and get its name.
+void link_calls(std::vector<ChatMessage>& chat);
+
+// A text, or a list of parts with "text" of one of the `types`, which are joined by line breaks. Throws ApiError.
+std::string read_text_parts(const Json& content, const std::string& field, std::initializer_list<const char*> types);
+
+// Variables of the chat template. Throws ApiError.
+void read_template_variables(const Json* variables, ChatInput& chat);
+
+// The prompt. `shape`: of the reply's text; its field becomes "tools" if their grammar is used. `continues`: only the
+// next turn of a chat that is in a session. `messages_field`: for errors. Throws ApiError.
+ChatPrompt chat_prompt(ChatInput chat, OutputShape& shape, const ServedModel& model, bool continues,
+                       const std::string& messages_field = "messages");
 
 }  // namespace palimpsest

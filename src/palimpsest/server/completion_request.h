@@ -1,12 +1,14 @@
-// Parses and validates the body of /v1/completions and /v1/chat/completions.
+// A request to write text, of any API. Each API has a reader from its JSON into CompletionInput.
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "palimpsest/engine/request.h"
 #include "palimpsest/server/api_error.h"
+#include "palimpsest/server/output_shape.h"
 #include "palimpsest/server/served_model.h"
 #include "palimpsest/text/chat_template.h"
 #include "palimpsest/text/vocabulary.h"
@@ -31,17 +33,29 @@ struct CompletionRequest {
   std::vector<TokenId> reply_tokens;  // control tokens that are part of a reply's text
 };
 
-inline constexpr int kMaxChoices = 128;  // answers to one HTTP request
+// What a request asks for, before the chat template and the grammar are applied.
+struct CompletionInput {
+  explicit CompletionInput(const ServedModel& model);  // the server's defaults
 
-// Throws ApiError or Error that names the invalid field.
-CompletionRequest parse_completion(const Json& body, bool chat, const ServedModel& model);
+  std::optional<ChatInput> chat;  // else the prompts are in `request`
+  OutputShape shape = {};
+  bool pins = false;      // the system prompt, or the whole prompts
+  bool has_seed = false;  // given by the request
+  // Of the answer's length and the messages in this API, for errors.
+  const char* limit_field = "max_tokens";
+  const char* messages_field = "messages";
+  CompletionRequest request;  // max_tokens -1: up to the trained context
+};
+
+inline constexpr int kMaxChoices = 128;  // answers to one HTTP request
+inline constexpr long long kMaxAnswerTokens = 1LL << 40;
+void check_choices(std::size_t prompts, int n);
+
+// Applies the chat template, compiles the grammar, and checks what belongs together. Throws ApiError.
+CompletionRequest make_request(CompletionInput input, const ServedModel& model);
 
 // `name`: the request's "model". Throws ApiError unless it is the served one's, or any name is accepted.
 void check_model(const std::string& name, const ServedModel& model);
 ApiError no_model(const std::string& name, const ServedModel& model);  // a 404
-
-// "h2o:budget=512" or {"method": "h2o", "budget": 512, ...}: any key of parse_method, but for "pin": true or false.
-// Options that name a file (split, scorer) are refused.
-Method parse_cache(const Json& value, const Method& fallback);
 
 }  // namespace palimpsest

@@ -1,4 +1,5 @@
-// Embeddings: the hidden states of texts, pooled and normalised. OpenAI's /v1/embeddings and Ollama's /api/embed.
+// Embeddings: the hidden states of texts, pooled and normalised. OpenAI's /v1/embeddings, and
+// Ollama's /api/embed and /api/embeddings (one text).
 #pragma once
 
 #include "palimpsest/server/server_options.h"
@@ -16,5 +17,7 @@ class Service;
 void embed(Service& service, const ServerOptions& options, const httplib::Request& in, httplib::Response& out);
 void embed_for_ollama(Service& service, const ServerOptions& options, const httplib::Request& in,
                       httplib::Response& out);
+void embed_one_for_ollama(Service& service, const ServerOptions& options, const httplib::Request& in,
+                          httplib::Response& out);
 
 }  // namespace palimpsest

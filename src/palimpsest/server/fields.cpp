@@ -99,11 +99,17 @@ void Fields::ignore(std::initializer_list<const char*> names) {
   taken_.insert(names.begin(), names.end());
 }
 
-void Fields::end() const {
+std::vector<std::string> Fields::rest() const {
+  std::vector<std::string> out;
   for (const auto& [name, value] : object_.items())
-    if (!taken_.contains(name) && !value.is_null())
-      fail_field(where_ + name, "'{}{}' is not supported here: leave it out (docs/server.md lists what is)", where_,
-                 name);
+    if (!taken_.contains(name) && !value.is_null()) out.push_back(name);
+  return out;
+}
+
+void Fields::end() const {
+  for (const std::string& name : rest())
+    fail_field(where_ + name, "'{}{}' is not supported here: leave it out (docs/server.md lists what is)", where_,
+               name);
 }
 
 }  // namespace palimpsest

@@ -5,6 +5,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "palimpsest/server/api_error.h"
 
@@ -25,6 +26,7 @@ class Fields {
   std::string text(const char* name, const std::string& fallback);
   void ignore(std::initializer_list<const char*> names);  // accepted and unused
   void end() const;                                       // throws ApiError for a field that was never taken
+  std::vector<std::string> rest() const;                  // the fields that were never taken
   std::string path(const char* name) const { return where_ + name; }
 
  private:

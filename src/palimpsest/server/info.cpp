@@ -7,6 +7,7 @@
 #include "palimpsest/core/version.h"
 #include "palimpsest/evict/method.h"
 #include "palimpsest/server/chat_request.h"
+#include "palimpsest/server/openai_chat.h"
 #include "palimpsest/server/sampling_fields.h"
 #include "palimpsest/server/service.h"
 #include "palimpsest/text/utf8.h"
@@ -22,6 +23,14 @@ std::string text_of(const Vocabulary& vocabulary, TokenId token) {
   return token < 0 ? std::string() : whole_characters(vocabulary.piece(token, true));
 }
 
+// A text, or the bytes of what is none.
+Json piece_json(const std::string& piece) {
+  if (whole_characters(piece) == piece) return piece;
+  Json bytes = Json::array();
+  for (const char c : piece) bytes.push_back(static_cast<unsigned char>(c));
+  return bytes;
+}
+
 }  // namespace
 
 // vLLM's form has `prompt` or `messages`, and begins with BOS unless add_special_tokens is false; llama-server's has
@@ -35,7 +44,7 @@ void tokenize(Service& service, const httplib::Request& in, httplib::Response& o
   const bool content = fields.take("content") != nullptr, prompt = fields.take("prompt") != nullptr;
   if (chat + content + prompt != 1) fail_field("prompt", "give one of 'prompt', 'messages' and 'content'");
   OutputShape shape;
-  const ChatPrompt text = chat ? chat_prompt(read_chat(fields, model, shape), model, false)
+  const ChatPrompt text = chat ? chat_prompt(read_chat(fields), shape, model, false)
                                : ChatPrompt{.text = fields.text(content ? "content" : "prompt", "")};
   const bool begin = content ? fields.boolean("add_special", false) : fields.boolean("add_special_tokens", true);
   const bool special = fields.boolean("parse_special", true), pieces = fields.boolean("with_pieces", false);
@@ -44,7 +53,8 @@ void tokenize(Service& service, const httplib::Request& in, httplib::Response& o
                               : model.vocabulary->tokenize(text.text, begin, false);
   Json list = Json::array();
   for (const TokenId token : tokens)
-    list.push_back(pieces ? Json{{"id", token}, {"piece", text_of(*model.vocabulary, token)}} : Json(token));
+    list.push_back(pieces ? Json{{"id", token}, {"piece", piece_json(model.vocabulary->piece(token, true))}}
+                          : Json(token));
   reply({{"tokens", std::move(list)}, {"count", tokens.size()}}, out);
 }
 
@@ -71,9 +81,9 @@ void apply_template(Service& service, const httplib::Request& in, httplib::Respo
   Fields fields(body);
   fields.ignore({"model"});
   OutputShape shape;
-  const ChatInput chat = read_chat(fields, service.model(), shape);
+  ChatInput chat = read_chat(fields);
   fields.end();
-  reply({{"prompt", chat_prompt(chat, service.model(), false).text}}, out);
+  reply({{"prompt", chat_prompt(std::move(chat), shape, service.model(), false).text}}, out);
 }
 
 // As vLLM's: lm-evaluation-harness reads it to use the server's tokenizer.

@@ -9,15 +9,11 @@
 
 namespace palimpsest {
 
-namespace {
-
 void read_schema(const Json& schema, const std::string& where, bool strict, OutputShape& out) {
   const SchemaOptions options{.mode = strict ? SchemaMode::kStrict : SchemaMode::kLenient, .prefix = kReplyPrefix};
   out.schema = dump(schema);
   out.schema_grammar = compiled_schema(schema, where, options)->grammar;
 }
-
-}  // namespace
 
 OutputShape read_output_shape(Fields& fields) {
   OutputShape out{.grammar = fields.text("grammar", ""), .schema = {}};

@@ -16,6 +16,8 @@ struct OutputShape {
 };
 
 OutputShape read_output_shape(Fields& fields);  // throws ApiError
+// The reply is JSON of this schema. `where`: its path in errors. Throws ApiError.
+void read_schema(const Json& schema, const std::string& where, bool strict, OutputShape& out);
 std::string grammar_of_schema(const OutputShape& shape);
 // Compiles shape.grammar, if any. Throws ApiError.
 void compile(const OutputShape& shape, const Vocabulary* vocabulary, SamplerOptions& out);

@@ -37,8 +37,9 @@ class ReplyForm {
 // /v1/completions and /v1/chat/completions.
 std::unique_ptr<ReplyForm> completions_form(ReplyHead head, bool logs, bool include_usage);
 // /v1/responses. `echoed`: fields of the request that the response repeats. `keep`: called with the output items of an
-// answered request, before its client has them; may be empty.
-std::unique_ptr<ReplyForm> responses_form(ReplyHead head, Json echoed, std::function<void(const Json&)> keep);
+// answered request and the whole response, before its client has them; may be empty.
+std::unique_ptr<ReplyForm> responses_form(ReplyHead head, Json echoed,
+                                          std::function<void(const Json&, const Json&)> keep);
 // Ollama's /api/chat and /api/generate.
 std::unique_ptr<ReplyForm> ollama_form(std::string model, bool chat);
 

@@ -6,31 +6,38 @@
 
 namespace palimpsest {
 
-void ResponseStore::put(const std::string& id, int scope, const Json& messages) {
-  Stored one{.id = id, .scope = scope, .messages = dump(messages)};
-  if (one.messages.size() > max_bytes_) return;
+void ResponseStore::put(const std::string& id, int scope, const Json& items, const Json& response) {
+  Stored one{.id = id, .scope = scope, .items = dump(items), .response = dump(response)};
+  if (one.bytes() > max_bytes_) return;
   const std::lock_guard lock(mutex_);
-  bytes_ += one.messages.size();
+  bytes_ += one.bytes();
   stored_.push_front(std::move(one));
   by_id_[id] = stored_.begin();
-  while (bytes_ > max_bytes_ || stored_.size() > kMaxResponses) drop_last();
+  while (bytes_ > max_bytes_ || stored_.size() > kMaxResponses) drop(std::prev(stored_.end()));
 }
 
-Json ResponseStore::get(const std::string& id, int scope) {
-  std::string messages;
+Json ResponseStore::items(const std::string& id, int scope, const char* field) {
+  std::string text;
   {
     const std::lock_guard lock(mutex_);
-    const auto at = by_id_.find(id);
-    if (at == by_id_.end() || at->second->scope != scope)
-      throw ApiError(404, "invalid_request_error",
-                     shortened(fmt::format("there is no response '{}': it was not stored, or dropped since; send the "
-                                           "earlier items in 'input'",
-                                           id)),
-                     "previous_response_id", "previous_response_not_found");
-    stored_.splice(stored_.begin(), stored_, at->second);
-    messages = at->second->messages;
+    text = find(id, scope, field).items;
   }
-  return parse_json(messages);
+  return parse_json(text);
+}
+
+Json ResponseStore::response(const std::string& id, int scope) {
+  std::string text;
+  {
+    const std::lock_guard lock(mutex_);
+    text = find(id, scope, "response_id").response;
+  }
+  return parse_json(text);
+}
+
+void ResponseStore::remove(const std::string& id, int scope) {
+  const std::lock_guard lock(mutex_);
+  find(id, scope, "response_id");
+  drop(by_id_.at(id));
 }
 
 std::size_t ResponseStore::bytes() const {
@@ -43,10 +50,25 @@ std::size_t ResponseStore::size() const {
   return stored_.size();
 }
 
-void ResponseStore::drop_last() {
-  bytes_ -= stored_.back().messages.size();
-  by_id_.erase(stored_.back().id);
-  stored_.pop_back();
+// And makes it the most recently used one.
+ResponseStore::Stored& ResponseStore::find(const std::string& id, int scope, const char* field) {
+  const auto at = by_id_.find(id);
+  if (at == by_id_.end() || at->second->scope != scope)
+    throw ApiError(
+        404, "invalid_request_error",
+        shortened(fmt::format("there is no response '{}': it was not stored, or dropped since; send the "
+                              "earlier items in 'input'",
+                              id)),
+        field,
+        field == std::string_view("previous_response_id") ? "previous_response_not_found" : "response_not_found");
+  stored_.splice(stored_.begin(), stored_, at->second);
+  return *at->second;
+}
+
+void ResponseStore::drop(std::list<Stored>::iterator at) {
+  bytes_ -= at->bytes();
+  by_id_.erase(at->id);
+  stored_.erase(at);
 }
 
 }  // namespace palimpsest

@@ -1,4 +1,4 @@
-// The messages of answered responses, which later requests continue by previous_response_id.
+// Answered responses, which later requests read, and continue by previous_response_id.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace palimpsest {
 
-// Thread safe. Holds at most `max_bytes` of messages (as JSON text) and kMaxResponses; the least recently used response
+// Thread safe. Holds at most `max_bytes` (as JSON text) and kMaxResponses; the least recently used response
 // is dropped first.
 class ResponseStore {
  public:
@@ -20,9 +20,12 @@ class ResponseStore {
   explicit ResponseStore(std::size_t max_bytes) : max_bytes_(max_bytes) {}
 
   // `scope`: number of the API key; other keys cannot continue it. Does nothing if it alone exceeds the limit.
-  void put(const std::string& id, int scope, const Json& messages);
-  // A list of messages. Throws ApiError (404).
-  Json get(const std::string& id, int scope);
+  // `items`: of the input and the output, a list; `response`: the answer's object.
+  void put(const std::string& id, int scope, const Json& items, const Json& response);
+  // Throw ApiError (404). `field`: what named the response, for the error.
+  Json items(const std::string& id, int scope, const char* field);
+  Json response(const std::string& id, int scope);
+  void remove(const std::string& id, int scope);
   std::size_t bytes() const;
   std::size_t size() const;
 
@@ -30,9 +33,11 @@ class ResponseStore {
   struct Stored {
     std::string id;
     int scope = 0;
-    std::string messages;
+    std::string items, response;
+    std::size_t bytes() const { return items.size() + response.size(); }
   };
-  void drop_last();
+  Stored& find(const std::string& id, int scope, const char* field);
+  void drop(std::list<Stored>::iterator at);
 
   const std::size_t max_bytes_;
   mutable std::mutex mutex_;

@@ -14,7 +14,7 @@ Json response_usage(const ReplyUsage& usage) {
 
 class ResponsesForm final : public ReplyForm {
  public:
-  ResponsesForm(ReplyHead head, Json request, std::function<void(const Json&)> keep)
+  ResponsesForm(ReplyHead head, Json request, std::function<void(const Json&, const Json&)> keep)
       : head_(std::move(head)), request_(std::move(request)), keep_(std::move(keep)) {}
 
   Json whole(const std::vector<Choice>& choices, const ReplyUsage& usage) override {
@@ -25,8 +25,9 @@ class ResponsesForm final : public ReplyForm {
     add(delta);
     close();
     finish_ = choice.finish;
-    if (keep_) keep_(output_);
-    return response(&usage);
+    Json out = response(&usage);
+    if (keep_) keep_(output_, out);
+    return out;
   }
 
   std::string begin() override {
@@ -41,9 +42,9 @@ class ResponsesForm final : public ReplyForm {
     return out + close();
   }
   std::string end(const ReplyUsage& usage) override {
-    if (keep_) keep_(output_);
-    return event(finish_ == Finish::kLength ? "response.incomplete" : "response.completed",
-                 {{"response", response(&usage)}});
+    const Json out = response(&usage);
+    if (keep_) keep_(output_, out);
+    return event(finish_ == Finish::kLength ? "response.incomplete" : "response.completed", {{"response", out}});
   }
   std::string error(const ApiError& error) override {
     Json wrong = error.json()["error"];
@@ -173,7 +174,7 @@ class ResponsesForm final : public ReplyForm {
 
   ReplyHead head_;
   Json request_, output_ = Json::array();
-  std::function<void(const Json&)> keep_;
+  std::function<void(const Json&, const Json&)> keep_;
   Kind open_ = Kind::kNone;
   Finish finish_ = Finish::kEnd;
   long long sequence_ = 0;
@@ -181,7 +182,8 @@ class ResponsesForm final : public ReplyForm {
 
 }  // namespace
 
-std::unique_ptr<ReplyForm> responses_form(ReplyHead head, Json echoed, std::function<void(const Json&)> keep) {
+std::unique_ptr<ReplyForm> responses_form(ReplyHead head, Json echoed,
+                                          std::function<void(const Json&, const Json&)> keep) {
   return std::make_unique<ResponsesForm>(std::move(head), std::move(echoed), std::move(keep));
 }
 

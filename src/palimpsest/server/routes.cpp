@@ -15,12 +15,15 @@
 #include "palimpsest/server/embeddings.h"
 #include "palimpsest/server/fields.h"
 #include "palimpsest/server/info.h"
-#include "palimpsest/server/llama_server.h"
+#include "palimpsest/server/llama_request.h"
 #include "palimpsest/server/log.h"
 #include "palimpsest/server/memory_route.h"
-#include "palimpsest/server/ollama.h"
+#include "palimpsest/server/ollama_models.h"
+#include "palimpsest/server/ollama_request.h"
+#include "palimpsest/server/openai_request.h"
 #include "palimpsest/server/page_route.h"
-#include "palimpsest/server/responses.h"
+#include "palimpsest/server/rerank.h"
+#include "palimpsest/server/responses_request.h"
 #include "palimpsest/server/sampling_fields.h"
 #include "palimpsest/server/web_guard.h"
 
@@ -33,7 +36,13 @@ using Out = httplib::Response;
 
 constexpr const char* kJson = "application/json";
 
-void refuse(const ApiError& error, Out& out) {
+// In the form of the API that the path belongs to.
+Json error_json(const ApiError& error, const std::string& path) {
+  if (path.starts_with("/api/")) return {{"error", error.what()}};
+  return error.json();
+}
+
+void refuse(const ApiError& error, const In& in, Out& out) {
   out.status = error.status();
   if (error.status() == 499) {  // a status of logs; a client that closed only its writing side reads the answer
     out.status = 400;
@@ -42,7 +51,7 @@ void refuse(const ApiError& error, Out& out) {
   if (error.status() == 503) out.set_header("Retry-After", "1");
   if (error.status() == 401) out.set_header("WWW-Authenticate", "Bearer");
   log_fields()["error"] = error.log_text();
-  out.set_content(dump(error.json()), kJson);
+  out.set_content(dump(error_json(error, in.path)), kJson);
 }
 
 // Constant-time comparison: does not reveal how many characters of a guessed key match.
@@ -87,7 +96,7 @@ auto guarded(std::shared_ptr<Service> service, Handler handler) {
         ++service->metrics()->rejected;
         out.set_header("Retry-After", retry_after(service->scheduler().load()));
       }
-      refuse(error, out);
+      refuse(error, in, out);
     }
   };
 }
@@ -204,46 +213,83 @@ void start_answer(const Context& c, CompletionRequest request, std::unique_ptr<R
 template <bool kChat>
 void completion(const Context& c, const In& in, Out& out) {
   ReplyHead head = reply_head(*c.service, kChat, kChat ? "chatcmpl-" : "cmpl-");
-  CompletionRequest request = parse_completion(parse_json(in.body), kChat, c.service->model());
+  const ServedModel& model = c.service->model();
+  CompletionRequest request = make_request(read_openai(parse_json(in.body), kChat, model), model);
   auto form = completions_form(std::move(head), request.request.top_logprobs >= 0, request.include_usage);
   start_answer(c, std::move(request), std::move(form), in, out);
+}
+
+ResponseRequest asked_response(const Context& c, const In& in, const Json& body) {
+  Fields fields(body);
+  const std::string previous = fields.text("previous_response_id", "");
+  const int scope = number_of_key(in, c.options.api_keys);
+  const Json items =
+      previous.empty() ? Json::array() : c.service->responses().items(previous, scope, "previous_response_id");
+  return read_response(body, items, c.service->model());
 }
 
 void create_response(const Context& c, const In& in, Out& out) {
   ReplyHead head = reply_head(*c.service, true, "resp_");
   const Json body = parse_json(in.body);
-  Fields fields(body);
-  const int scope = number_of_key(in, c.options.api_keys);
-  const std::string previous = fields.text("previous_response_id", "");
-  ChatOfResponse chat =
-      chat_of_response(body, previous.empty() ? Json::array() : c.service->responses().get(previous, scope));
-  CompletionRequest request = parse_completion(chat.body, true, c.service->model());
-  std::function<void(const Json&)> keep;
-  if (fields.boolean("store", true))
-    keep = [service = c.service, scope, id = head.id, messages = std::move(chat.messages)](const Json& output) {
-      Json all = messages;
-      add_items(output, "output", all);
-      service->responses().put(id, scope, all);
+  ResponseRequest asked = asked_response(c, in, body);
+  std::function<void(const Json&, const Json&)> keep;
+  if (Fields(body).boolean("store", true))
+    keep = [service = c.service, scope = number_of_key(in, c.options.api_keys), id = head.id,
+            items = std::move(asked.items)](const Json& output, const Json& response) {
+      Json all = items;
+      for (const Json& item : output) all.push_back(item);
+      service->responses().put(id, scope, all, response);
     };
-  start_answer(c, std::move(request), responses_form(std::move(head), body, std::move(keep)), in, out);
+  start_answer(c, make_request(std::move(asked.input), c.service->model()),
+               responses_form(std::move(head), body, std::move(keep)), in, out);
+}
+
+void show_response(const Context& c, const In& in, Out& out) {
+  out.set_content(dump(c.service->responses().response(in.matches[1], number_of_key(in, c.options.api_keys))), kJson);
+}
+
+void remove_response(const Context& c, const In& in, Out& out) {
+  c.service->responses().remove(in.matches[1], number_of_key(in, c.options.api_keys));
+  out.set_content(dump({{"id", in.matches[1].str()}, {"object", "response"}, {"deleted", true}}), kJson);
+}
+
+void count_response(const Context& c, const In& in, Out& out) {
+  const CompletionRequest request = make_request(asked_response(c, in, parse_json(in.body)).input, c.service->model());
+  out.set_content(dump({{"object", "response.input_tokens"}, {"input_tokens", request.prompts.front().size()}}), kJson);
 }
 
 template <bool kChat>
 void ollama(const Context& c, const In& in, Out& out) {
   reply_head(*c.service, kChat, "ollama-");
-  const OllamaRequest asked = read_ollama(parse_json(in.body), kChat, c.service->model());
-  CompletionRequest request = parse_completion(asked.body, asked.chat, c.service->model());
-  start_answer(c, std::move(request), ollama_form(c.service->model().name, kChat), in, out);
+  const ServedModel& model = c.service->model();
+  OllamaRequest asked = read_ollama(parse_json(in.body), kChat, model);
+  if (!asked.only.empty()) return out.set_content(dump(ollama_loaded(model.name, kChat, asked.only)), kJson);
+  start_answer(c, make_request(std::move(asked.input), model), ollama_form(model.name, kChat), in, out);
 }
 
+// The answers in llama-server's form have their prompts.
+std::vector<LlamaFormOptions::Prompt> prompts_of_answers(const CompletionRequest& request, const ServedModel& model) {
+  constexpr std::size_t kMaxPrompts = std::size_t{8} << 20;
+  std::vector<LlamaFormOptions::Prompt> out;
+  std::size_t bytes = 0;
+  for (const SharedTokens& prompt : request.prompts) {
+    const std::string text = model.vocabulary->detokenize(prompt, true);
+    bytes += text.size() * static_cast<std::size_t>(request.n);
+    if (bytes > kMaxPrompts)
+      fail_field("n_cmpl", "the answers would return {} bytes of prompts and more: at most {}", bytes, kMaxPrompts);
+    for (int i = 0; i < request.n; ++i) out.push_back({text, std::ssize(prompt)});
+  }
+  return out;
+}
+
+template <bool kInfill>
 void llama_completion(const Context& c, const In& in, Out& out) {
   const ServedModel& model = c.service->model();
   reply_head(*c.service, false, "cmpl-");
-  LlamaRequest asked = read_llama(parse_json(in.body), model);
-  CompletionRequest request = parse_completion(asked.body, false, model);
-  request.tokens = true;
+  LlamaRequest asked = kInfill ? read_infill(parse_json(in.body), model) : read_llama(parse_json(in.body), model);
+  CompletionRequest request = make_request(std::move(asked.input), model);
   LlamaFormOptions form{.model = model.name,
-                        .prompts = {},
+                        .prompts = prompts_of_answers(request, model),
                         .settings = sampling_json(request.request.sampler),
                         .return_tokens = asked.return_tokens,
                         .response_fields = std::move(asked.response_fields)};
@@ -252,15 +298,6 @@ void llama_completion(const Context& c, const In& in, Out& out) {
   form.settings["stream"] = request.stream;
   form.settings["stop"] = request.stop;
   form.settings["n_probs"] = std::max(request.request.top_logprobs, 0);
-  constexpr std::size_t kMaxPrompts = std::size_t{8} << 20;
-  std::size_t bytes = 0;
-  for (const SharedTokens& prompt : request.prompts) {
-    const std::string text = model.vocabulary->detokenize(prompt, true);
-    bytes += text.size() * static_cast<std::size_t>(request.n);
-    if (bytes > kMaxPrompts)
-      fail_field("n_cmpl", "the answers would return {} bytes of prompts and more: at most {}", bytes, kMaxPrompts);
-    for (int i = 0; i < request.n; ++i) form.prompts.push_back({text, std::ssize(prompt)});
-  }
   start_answer(c, std::move(request), llama_form(std::move(form)), in, out);
 }
 
@@ -274,10 +311,17 @@ const std::vector<Route>& routes() {
   static const std::vector<Route> all = {
       {{"POST", "/v1/chat/completions"}, completion<true>, true},
       {{"POST", "/v1/completions"}, completion<false>, true},
-      {{"POST", "/completion"}, llama_completion, true},
+      {{"POST", "/completion"}, llama_completion<false>, true},
+      {{"POST", "/infill"}, llama_completion<true>, true},
       {{"POST", "/v1/responses"}, create_response, true},
+      {{"POST", "/v1/responses/input_tokens"}, count_response},
+      {{"GET", "/v1/responses/NAME"}, show_response},
+      {{"DELETE", "/v1/responses/NAME"}, remove_response},
       {{"POST", "/v1/embeddings"},
        [](const Context& c, const In& in, Out& out) { embed(*c.service, c.options, in, out); },
+       true},
+      {{"POST", "/v1/rerank"},
+       [](const Context& c, const In& in, Out& out) { rerank(*c.service, c.options, in, out); },
        true},
       {{"POST", "/tokenize"}, [](const Context& c, const In& in, Out& out) { tokenize(*c.service, in, out); }},
       {{"POST", "/detokenize"}, [](const Context& c, const In& in, Out& out) { detokenize(*c.service, in, out); }},
@@ -306,7 +350,12 @@ const std::vector<Route>& routes() {
       {{"POST", "/api/embed"},
        [](const Context& c, const In& in, Out& out) { embed_for_ollama(*c.service, c.options, in, out); },
        true},
+      {{"POST", "/api/embeddings"},
+       [](const Context& c, const In& in, Out& out) { embed_one_for_ollama(*c.service, c.options, in, out); },
+       true},
       {{"GET", "/api/tags"}, [](const Context& c, const In&, Out& out) { ollama_tags(*c.service, out); }},
+      {{"GET", "/api/ps"}, [](const Context& c, const In&, Out& out) { ollama_ps(*c.service, out); }},
+      {{"POST", "/api/show"}, [](const Context& c, const In& in, Out& out) { ollama_show(*c.service, in, out); }},
       {{"GET", "/api/version"},
        [](const Context&, const In&, Out& out) {
          out.set_content(dump({{"version", version()}}), kJson);
@@ -332,7 +381,7 @@ Http::HandlerWithContentReader with_body(Handler handler, std::size_t max_body) 
     try {
       check_content_type(in);
     } catch (const ApiError& error) {
-      return refuse(error, out);
+      return refuse(error, in, out);
     }
     In whole = in;
     bool too_long = in.get_header_value_u64("Content-Length") > max_body;
@@ -382,17 +431,17 @@ void add_routes(Http& http, const std::shared_ptr<Service>& service, const Serve
     try {
       return admit(options, in, out) ? Http::HandlerResponse::Unhandled : Http::HandlerResponse::Handled;
     } catch (const ApiError& error) {
-      refuse(error, out);
+      refuse(error, in, out);
       return Http::HandlerResponse::Handled;
     }
   });
   // These must not throw: httplib calls some of them outside of its try blocks.
-  http.set_exception_handler([](const In&, Out& out, const std::exception_ptr& thrown) {
+  http.set_exception_handler([](const In& in, Out& out, const std::exception_ptr& thrown) {
     without_throwing([&] {
       try {
         std::rethrow_exception(thrown);
       } catch (...) {
-        refuse(current_error(), out);
+        refuse(current_error(), in, out);
       }
     });
   });
@@ -402,7 +451,7 @@ void add_routes(Http& http, const std::shared_ptr<Service>& service, const Serve
       out.set_header("Allow", method);
       out.status = 405;
     }
-    refuse(error_of_status(out.status), out);
+    refuse(error_of_status(out.status), in, out);
   };
   http.set_error_handler(
       [refuse_status](const In& in, Out& out) { without_throwing([&] { refuse_status(in, out); }); });

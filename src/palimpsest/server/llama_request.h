@@ -1,4 +1,4 @@
-// llama-server's /completion: its requests as OpenAI's. Its replies: reply_form.h.
+// The requests of llama-server's /completion and /infill. Their replies: reply_form.h.
 #pragma once
 
 #include <string>
@@ -9,12 +9,13 @@
 namespace palimpsest {
 
 struct LlamaRequest {
-  Json body;  // for /v1/completions
+  CompletionInput input;
   bool return_tokens = false;
-  std::vector<std::string> response_fields;  // empty: all
+  std::vector<std::string> response_fields = {};  // empty: all
 };
 
 // Throws ApiError.
 LlamaRequest read_llama(const Json& body, const ServedModel& model);
+LlamaRequest read_infill(const Json& body, const ServedModel& model);
 
 }  // namespace palimpsest

@@ -1,0 +1,18 @@
+// /v1/rerank: documents in the order of their likeness to a query, by the cosine of their embeddings (as vLLM does with
+// models for embeddings). In the forms of Jina, Cohere and text-embeddings-inference.
+#pragma once
+
+#include "palimpsest/server/server_options.h"
+
+namespace httplib {
+struct Request;
+struct Response;
+}  // namespace httplib
+
+namespace palimpsest {
+
+class Service;
+
+void rerank(Service& service, const ServerOptions& options, const httplib::Request& in, httplib::Response& out);
+
+}  // namespace palimpsest

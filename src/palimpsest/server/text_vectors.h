@@ -1,0 +1,36 @@
+// Embeddings of the texts of one HTTP request: hidden states, pooled and normalised.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "palimpsest/engine/request.h"
+#include "palimpsest/server/fields.h"
+#include "palimpsest/server/reply.h"
+#include "palimpsest/server/server_options.h"
+
+namespace httplib {
+struct Request;
+}
+
+namespace palimpsest {
+
+class Service;
+
+inline constexpr std::size_t kMaxInputs = 2048;  // texts of a request, as in OpenAI's API
+
+struct EmbeddingInput {
+  std::vector<SharedTokens> texts;
+  Method method;
+};
+
+// The text, or the texts, of the field `name`; "dimensions" and "cache". Throws ApiError.
+EmbeddingInput read_texts(Fields& fields, const char* name, Service& service);
+// The same for texts alone.
+EmbeddingInput read_texts(const std::vector<std::string>& texts, const char* name, Service& service);
+
+// [texts][width], in their order. Adds their tokens to `usage`. Throws ApiError.
+std::vector<std::vector<float>> text_vectors(Service& service, const ServerOptions& options, EmbeddingInput input,
+                                             const httplib::Request& http, ReplyUsage& usage);
+
+}  // namespace palimpsest
