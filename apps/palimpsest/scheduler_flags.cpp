@@ -9,7 +9,8 @@ namespace palimpsest::cli {
 
 void add_scheduler_flags(CLI::App& command, SchedulerFlags& flags) {
   const char* group = "Scheduler";
-  command.add_option("--max-num-seqs,--max-sequences", flags.max_sequences, "max concurrently running requests")
+  command
+      .add_option("--max-num-seqs,--max-sequences,--parallel", flags.max_sequences, "max concurrently running requests")
       ->type_name("N")
       ->group(group)
       ->capture_default_str();

@@ -69,7 +69,8 @@ struct ServeFlags {
   std::string alias, chat_template, api_key_file, pooling;
   bool strict_model = false;
   std::string session_path;
-  bool shared_sessions = false, special_in_messages = false;
+  bool shared_sessions = false, special_in_messages = false, no_page = false;
+  std::string reasoning = "auto", reasoning_format = "auto";
   double body_mib = 8, session_mib = 1024, timeout = 600, shutdown_timeout = 10, ping = 15, response_mib = 64;
   std::optional<long long> max_tokens, chat_tokens;  // defaults of requests, of chats
   SamplingFlags sampling;
@@ -86,6 +87,20 @@ Pooling pooling_of(const std::string& word, const Hyperparameters& hyper) {
   if (word == "mean") return Pooling::kMean;
   if (word == "last") return Pooling::kLast;
   fail("--pooling {}: give none, mean or last", word);
+}
+
+// nullopt: as the chat template has it.
+std::optional<bool> thinking_of(const std::string& word) {
+  if (word == "auto") return std::nullopt;
+  if (word == "on") return true;
+  if (word == "off") return false;
+  fail("--reasoning {}: give on, off or auto", word);
+}
+
+bool keeps_reasoning(const std::string& format) {
+  if (format != "none" && format != "auto" && format != "deepseek")
+    fail("--reasoning-format {}: give auto or none", format);
+  return format == "none";
 }
 
 // "a,b" -> a, b
@@ -147,6 +162,10 @@ int serve(ServeFlags flags) {
       .pooling = pooling_of(flags.pooling, hyper),
       .sampling = sampler_options(flags.sampling, loaded.vocabulary.get())};
   check(served.sampling, loaded.vocabulary.get());
+  served.thinking = thinking_of(flags.reasoning);
+  served.reasoning_in_content = keeps_reasoning(flags.reasoning_format);
+  flags.server.page = !flags.no_page;
+  served.context = flags.model.options.context > 0 ? flags.model.options.context : hyper.trained_context;
   served.completion_max_tokens = flags.max_tokens;
   if (flags.max_tokens) served.default_max_tokens = *flags.max_tokens;
   if (flags.chat_tokens) served.default_max_tokens = *flags.chat_tokens;
@@ -215,9 +234,16 @@ void add_serve(CLI::App& app, Action& action) {
       ->default_str("1024 in chats, 16 in completions");
   option(group, "--default-max-tokens,--chat-tokens", flags->chat_tokens, "N", "default max_tokens of chat requests")
       ->default_str("--n-predict");
+  option(group, "--reasoning", flags->reasoning, "on|off|auto",
+         "whether chats of models that can begin with a reasoning do; requests may choose (enable_thinking)")
+      ->default_str("auto: as the template has it");
+  option(group, "--reasoning-format", flags->reasoning_format, "auto|none",
+         "none: the reasoning stays in the reply's content; auto: it is in reasoning_content")
+      ->default_str("auto");
   option(group, "--pooling", flags->pooling, "none|mean|last",
          "how the hidden states of a text become an embedding; none: no embeddings")
       ->default_str("the model file's, else mean");
+  command->add_flag("--no-ui,--no-webui", flags->no_page, "no page for chats at /")->group(group);
   option(group, "--cors-origin", flags->server.cors_origin, "ORIGIN",
          "web pages that may call the server, besides its own: an origin, or * for all")
       ->default_str("none");

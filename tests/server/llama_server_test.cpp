@@ -70,7 +70,7 @@ TEST(LlamaServer, TimingsAndFingerprint) {
     EXPECT_GT(timings["prompt_ms"], 0);
   };
   const Json whole = server.answer(kText, kShort);
-  EXPECT_TRUE(whole["system_fingerprint"].get<std::string>().starts_with("palimpsest-"));
+  EXPECT_TRUE(whole["system_fingerprint"].get<std::string>().starts_with("build-palimpsest-"));
   check(whole["timings"], whole["usage"]);
   Json body = kShort;
   body["stream"] = true;

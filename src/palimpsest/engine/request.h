@@ -78,6 +78,8 @@ class RequestListener {
   virtual ~RequestListener() = default;
   // Called before every step. false: the sequence pauses (a slow reader) and keeps its pages.
   virtual bool ready() { return true; }
+  // After a chunk of the prompt: how much of it has been read by now, the cached tokens included.
+  virtual void prompt_read(long long tokens, long long cached) { static_cast<void>(tokens), static_cast<void>(cached); }
   virtual bool written(const SampledToken& token) = 0;  // false: stop
   // Before finished(), if the request pools: the pooled hidden states after the last norm, [width], of Euclidean length
   // 1. Valid during the call.

@@ -98,6 +98,8 @@ void Scheduler::sample(std::span<StepShare* const> shares) noexcept {
 void Scheduler::finish_step(Job& job) noexcept {
   if (job.share.failure) return fail_share(job);
   try {
+    if (job.is_prefill)
+      job.listener->prompt_read(static_cast<long long>(job.sequence->tokens_read()), job.usage.cached);
     if (job.request.pooling != Pooling::kNone) {
       pool(job, job.share.logits);
     } else if (job.request.edit) {

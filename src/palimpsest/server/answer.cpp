@@ -46,6 +46,7 @@ Answer::Answer(std::shared_ptr<const Vocabulary> vocabulary, std::shared_ptr<Mai
 void Answer::release(std::string shown, bool all, Event& event) {
   released_ += count_characters(shown);
   event.text += shown;
+  event.written = std::exchange(unreported_, 0);
   if (all || !event.text.empty()) event.tokens = std::exchange(pending_tokens_, {});
   while (!pending_logs_.empty() && (all || pending_logs_.front().offset < released_)) {
     event.logs.push_back(std::move(pending_logs_.front()));
@@ -53,11 +54,23 @@ void Answer::release(std::string shown, bool all, Event& event) {
   }
 }
 
+void Answer::prompt_read(long long tokens, long long cached) {
+  if (!options_.progress) return;
+  const auto report = [&](long long read) {
+    Event event{.choice = options_.choice, .text = {}, .logs = {}};
+    event.progress = PromptProgress{read, cached};
+    mailbox_->put(std::move(event));
+  };
+  if (!std::exchange(began_, true)) report(cached);
+  report(tokens);
+}
+
 bool Answer::written(const SampledToken& token) {
   const auto now = Clock::now();
   if (last_token_) metrics_->time_per_output_token.add(std::chrono::duration<double>(now - *last_token_).count());
   last_token_ = now;
   if (token.end) return true;
+  ++unreported_;
 
   std::string text = text_.put(token.token);
   if (options_.tokens) pending_tokens_.push_back(token.token);
@@ -72,7 +85,10 @@ bool Answer::written(const SampledToken& token) {
   }
   Event event{.choice = options_.choice, .text = {}, .logs = {}};
   release(std::move(text), false, event);
-  if (!event.text.empty() || !event.logs.empty()) mailbox_->put(std::move(event));
+  if (!event.text.empty() || !event.logs.empty())
+    mailbox_->put(std::move(event));
+  else
+    unreported_ = event.written;
   return !text_.stopped();
 }
 

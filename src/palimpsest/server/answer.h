@@ -6,6 +6,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,12 +26,18 @@ struct TokenLog {
   long long offset = 0;  // of its text in the answer's text, in characters
 };
 
+struct PromptProgress {
+  long long read = 0, cached = 0;  // tokens; `read` includes the cached ones
+};
+
 struct Event {
   int choice = 0;
   std::string text;                                 // whole characters; may be empty
   std::vector<TokenLog> logs;                       // of this text's tokens, if log probabilities are requested
   std::vector<TokenId> tokens = {};                 // written since the event before, if Answer::Options::tokens
+  long long written = 0;                            // tokens since the event before
   std::shared_ptr<const MemoryUpdate> memory = {};  // an update of the memory map: an event of its own
+  std::optional<PromptProgress> progress = {};      // likewise
   bool last = false;                                // the members below are set only in the last event
   Finish finish = Finish::kCancelled;
   Usage usage = {};
@@ -62,13 +69,14 @@ class Answer final : public RequestListener {
   struct Options {
     int choice = 0;
     TextStream::Options text;
-    bool logs = false, tokens = false;
+    bool logs = false, tokens = false, progress = false;
     TokenId first = -1;  // the text begins with this token of the prompt, without a log probability; -1: none
   };
   Answer(std::shared_ptr<const Vocabulary> vocabulary, std::shared_ptr<Mailbox> mailbox,
          std::shared_ptr<Metrics> metrics, Options options);  // throws Error for bad stop strings
 
   bool ready() override { return !mailbox_->full(); }
+  void prompt_read(long long tokens, long long cached) override;
   bool written(const SampledToken& token) override;
   void memory(MemoryUpdate update) override;
   void kept(std::shared_ptr<const KeptSequence> sequence) override { kept_ = std::move(sequence); }
@@ -83,7 +91,9 @@ class Answer final : public RequestListener {
   std::shared_ptr<Metrics> metrics_;
   Options options_;
   TextStream text_;
-  long long released_ = 0;  // characters released so far
+  long long released_ = 0;    // characters released so far
+  bool began_ = false;        // the first progress was reported
+  long long unreported_ = 0;  // tokens written since the last event
   std::deque<TokenLog> pending_logs_;
   std::vector<TokenId> pending_tokens_;
   std::optional<Clock::time_point> last_token_;

@@ -14,7 +14,9 @@ constexpr const char* kInternal = "internal error: see the server's log";
 
 Json ApiError::json() const {
   const auto or_null = [](const std::string& text) { return text.empty() ? Json(nullptr) : Json(text); };
-  return {{"error", {{"message", what()}, {"type", type_}, {"param", or_null(param_)}, {"code", or_null(code_)}}}};
+  Json error = {{"message", what()}, {"type", type_}, {"param", or_null(param_)}, {"code", or_null(code_)}};
+  for (const auto& [name, value] : details_) error[name] = value;
+  return {{"error", std::move(error)}};
 }
 
 std::string shortened(std::string utf8) {

@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace palimpsest {
 
@@ -28,12 +29,18 @@ class ApiError : public std::runtime_error {
     log_text_ = std::move(text);
     return *this;
   }
-  // {"error": {"message", "type", "param", "code"}}
+  ApiError& add_detail(std::string name, long long value) {
+    details_.emplace_back(std::move(name), value);
+    return *this;
+  }
+  const std::string& type() const { return type_; }
+  // {"error": {"message", "type", "param", "code"}}, and the details
   Json json() const;
 
  private:
   int status_;
   std::string type_, param_, code_, log_text_;
+  std::vector<std::pair<std::string, long long>> details_;
 };
 
 // Truncates error messages, which may quote long input from the client, to about 1,000 bytes.

@@ -119,12 +119,32 @@ std::string read_text_parts(const Json& content, const std::string& field, std::
     const std::string type = part.text("type", "");
     if (std::ranges::find(types, type) == types.end())
       fail_field(field, "'{}' has a part of type '{}': supported are {}", field, type, fmt::join(types, ", "));
-    if (i > 0) text += '\n';
+    if (i > 0) text += "\n\n";
     text += part.text(type == "refusal" ? "refusal" : "text", "");
     part.ignore({"cache_control", "annotations", "citations", "logprobs"});
     part.end();
   }
   return text;
+}
+
+void continue_last(ChatInput& chat) {
+  const ChatMessage& last = chat.messages.back();
+  chat.continues_last = last.role == "assistant" && last.tool_calls.empty();
+}
+
+void read_continuation(Fields& fields, ChatInput& chat) {
+  const bool given = fields.take("continue_final_message") != nullptr;
+  const bool wanted = fields.boolean("continue_final_message", false);
+  const bool begins = fields.boolean("add_generation_prompt", false);  // true by default, unless the last is continued
+  if (wanted && begins)
+    fail_field("continue_final_message",
+               "'continue_final_message' and 'add_generation_prompt' exclude each other: set one of them to false");
+  continue_last(chat);
+  if (wanted && !chat.continues_last)
+    fail_field("continue_final_message",
+               "'continue_final_message' needs a last message of the assistant, without calls");
+  if (begins || (given && !wanted)) chat.continues_last = false;
+  chat.add_assistant = chat.continues_last || fields.boolean("add_generation_prompt", true);
 }
 
 void read_template_variables(const Json* variables, ChatInput& chat) {
@@ -144,6 +164,12 @@ ChatPrompt chat_prompt(ChatInput chat, OutputShape& shape, const ServedModel& mo
     fail_field(messages_field,
                "this model has no chat template: restart the server with --chat-template, or use /v1/completions");
   check_shape(chat, shape);
+  if (const std::size_t n = chat.messages.size();
+      n > 1 && chat.continues_last && chat.messages[n - 2].role == "assistant")
+    fail_field(messages_field, "'{}' ends with two messages of the assistant: the reply can continue one",
+               messages_field);
+  if (model.thinking) chat.variables.emplace("enable_thinking", *model.thinking ? "true" : "false");
+  if (model.reasoning_in_content) chat.reasoning_in_content = true;
   chat.json_schema = shape.schema;
   chat.json_grammar = shape.schema_grammar;
   try {

@@ -45,6 +45,22 @@ void apply_chat(CompletionInput& input, const ServedModel& model) {
   out.format = std::move(prompted.format);
 }
 
+// Texts of which every token is kept end with the context: beyond it a model writes nonsense.
+void limit_to_context(const ServedModel& model, CompletionRequest& out) {
+  if (model.context <= 0 || out.request.method.evicts() || !out.request.method.cache) return;
+  for (const SharedTokens& prompt : out.prompts) {
+    const long long tokens = std::ssize(prompt), left = model.context - tokens;
+    if (left <= 0)
+      throw ApiError(400, "exceed_context_size_error",
+                     fmt::format("the prompt has {} tokens, and the context {}: shorten it, or give a method that "
+                                 "evicts, as in \"cache\": {{\"method\": \"auto\"}}",
+                                 tokens, model.context))
+          .add_detail("n_prompt_tokens", tokens)
+          .add_detail("n_ctx", model.context);
+    out.request.max_tokens = std::min(out.request.max_tokens, left);
+  }
+}
+
 void check_whole(const CompletionInput& input, const ServedModel& model) {
   const CompletionRequest& out = input.request;
   const SamplerOptions& sampler = out.request.sampler;
@@ -98,6 +114,7 @@ CompletionRequest make_request(CompletionInput input, const ServedModel& model) 
     if (!input.shape.schema.empty()) input.shape.grammar = grammar_of_schema(input.shape);
   }
   if (out.request.max_tokens < 0) out.request.max_tokens = until_context(out, model);
+  limit_to_context(model, out);
   compile(input.shape, model.vocabulary.get(), out.request.sampler);
   check_whole(input, model);
   return std::move(out);

@@ -27,6 +27,9 @@ struct CompletionRequest {
   bool has_cache = false;     // false: a restored session keeps its method
   bool pin_prompts = false;   // each prompt is never evicted. In chats: `request.method` pins the system prompt
   bool tokens = false;        // events have the tokens of the answers
+  bool progress = false;      // the stream reports how much of the prompt is read
+  bool timings = false;       // the parts of the stream have the timings so far
+  bool verbose = false;       // the answer has the prompt as the model reads it
   Request request;            // without a prompt
   // Of chats: how replies are taken apart; nullptr: they are content only.
   std::shared_ptr<const ReplyFormat> format;

@@ -71,6 +71,12 @@ class Exchange {
         if (!send(sink, form_->memory(event.choice, memory_event(*event.memory, texts_)))) return false;
         continue;
       }
+      if (event.progress) {
+        const long long tokens = std::ssize(request_.prompts[static_cast<std::size_t>(event.choice / request_.n)]);
+        if (!send(sink, form_->progress(event.choice, *event.progress, tokens, ms_since_start()))) return false;
+        continue;
+      }
+      count(event);
       if (const auto wrong = event.last ? end(event) : std::nullopt) {
         ticket_.cancel();
         log();
@@ -81,6 +87,7 @@ class Exchange {
       }
       const ReplyDelta delta = read(event);
       if (delta.empty() && event.logs.empty() && !event.last) continue;
+      if (request_.timings) form_->so_far(so_far_);
       const bool calls = readers_[event.choice].has_calls();
       if (!send(sink, form_->piece(event, delta, calls, session_, open_ == 0 ? &usage_ : nullptr))) return false;
     }
@@ -143,6 +150,7 @@ class Exchange {
           .text = {.stop = request_.stop, .shown = request_.reply_tokens, .begins_text = begins_text},
           .logs = wants_logs(),
           .tokens = request_.tokens,
+          .progress = request_.stream && request_.progress,
           .first = request_.echo_logs ? *one.prompt.begin() : -1};
       ticket_.submit(std::move(one), std::make_shared<Answer>(service_->model().vocabulary, mailbox_,
                                                               service_->metrics(), std::move(options)));
@@ -221,6 +229,16 @@ class Exchange {
     return bytes.empty() || sink.write(bytes.data(), bytes.size());
   }
 
+  // For timings while the answer is written.
+  void count(const Event& event) {
+    if (event.written == 0) return;
+    if (so_far_.completion_tokens == 0) so_far_.ttft_ms = ms_since_start();
+    so_far_.prompt_tokens = usage_.prompt_tokens;
+    so_far_.completion_tokens += event.written;
+    so_far_.total_ms = ms_since_start();
+  }
+  double ms_since_start() const { return std::chrono::duration<double, std::milli>(Clock::now() - start_).count(); }
+
   std::string echo(int choice) const {
     return request_.echo.empty() ? std::string() : request_.echo[static_cast<std::size_t>(choice / request_.n)];
   }
@@ -239,7 +257,8 @@ class Exchange {
   std::shared_ptr<Mailbox> mailbox_;
   std::vector<ReplyReader> readers_;  // of each choice
   TokenSplitter texts_{*service_->model().vocabulary};
-  ReplyUsage usage_;
+  ReplyUsage usage_, so_far_;
+  Clock::time_point start_ = Clock::now();
   Json session_;  // null until it is saved
   std::string finish_ = "abort";
   int open_ = 0;

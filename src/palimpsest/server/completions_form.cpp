@@ -152,9 +152,21 @@ class CompletionsForm final : public ReplyForm {
                     const ReplyUsage* usage) override {
     Json object = chunk_json(head_, event, delta, calls, logs_);
     if (!session.is_null()) object["session"] = session;
-    if (usage != nullptr && !include_usage_) object["timings"] = timings_json(*usage);
+    if (usage != nullptr && !include_usage_)
+      object["timings"] = timings_json(*usage);
+    else if (!timings_.is_null())
+      object["timings"] = std::exchange(timings_, nullptr);
     return event_text(object);
   }
+  std::string progress(int choice, const PromptProgress& progress, long long tokens, double ms) override {
+    Json one = {{"index", choice}};
+    one[head_.chat ? "delta" : "text"] = head_.chat ? Json::object() : Json("");
+    one["finish_reason"] = nullptr;
+    Json object = piece_json(head_, Json::array({std::move(one)}));
+    object["prompt_progress"] = progress_json(progress, tokens, ms);
+    return event_text(object);
+  }
+  void so_far(const ReplyUsage& usage) override { timings_ = timings_json(usage); }
   std::string memory(int choice, const std::string& event) override {
     std::string text = dump(piece_json(head_, Json::array()));
     text.back() = ',';  // instead of the closing brace
@@ -170,6 +182,7 @@ class CompletionsForm final : public ReplyForm {
 
   ReplyHead head_;
   bool logs_, include_usage_;
+  Json timings_;  // of the next piece
 };
 
 }  // namespace

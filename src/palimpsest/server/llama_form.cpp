@@ -75,17 +75,28 @@ class LlamaForm final : public ReplyForm {
     const bool tokens = options_.return_tokens && !event.tokens.empty();
     if (delta.content.find('\n') != std::string::npos) lines_[static_cast<std::size_t>(event.choice)] = true;
     // The last object has no text.
-    if (!event.last || tokens || !delta.content.empty()) out = line(part(event, delta.content));
+    if (!event.last || tokens || !delta.content.empty()) out = line(with_timings(part(event, delta.content)));
     if (!event.last) return out;
     Json end = last(event.choice, "", {}, {}, event.finish, event.stop_word, event.usage);
     if (!session.is_null()) end["session"] = session;
     return out + line(selected(end, options_.response_fields));
   }
+  std::string progress(int choice, const PromptProgress& progress, long long tokens, double ms) override {
+    Json object = part({.choice = choice, .text = {}, .logs = {}}, "");
+    object["prompt_progress"] = progress_json(progress, tokens, ms);
+    return line(object);
+  }
+  void so_far(const ReplyUsage& usage) override { timings_ = timings_json(usage); }
   std::string end(const ReplyUsage&) override { return {}; }
   std::string error(const ApiError& error) override { return line(error.json()); }
 
  private:
   static std::string line(const Json& object) { return "data: " + dump(object) + "\n\n"; }
+
+  Json with_timings(Json object) {
+    if (!timings_.is_null()) object["timings"] = std::exchange(timings_, nullptr);
+    return object;
+  }
 
   Json part(const Event& event, const std::string& content) const {
     Json out = {{"index", event.choice},
@@ -136,6 +147,7 @@ class LlamaForm final : public ReplyForm {
   }
 
   LlamaFormOptions options_;
+  Json timings_;  // of the next part
   // Of the parts of a stream, for each choice: the number of tokens, and whether there is a line break.
   std::vector<long long> written_;
   std::vector<bool> lines_;

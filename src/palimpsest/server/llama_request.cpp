@@ -100,8 +100,8 @@ LlamaRequest read_answer(Fields& fields, const ServedModel& model) {
                "'post_sampling_probs' is not supported: probabilities are those before sampling");
   if (const Json* lora = fields.take("lora"); lora != nullptr && !lora->empty())
     fail_field("lora", "'lora' is not supported in requests: give the server --lora");
-  fields.ignore({"id_slot", "n_keep", "n_discard", "n_indent", "t_max_prompt_ms", "t_max_predict_ms",
-                 "timings_per_token", "return_progress"});
+  fields.ignore({"id_slot", "n_keep", "n_discard", "n_indent", "t_max_prompt_ms", "t_max_predict_ms"});
+  read_stream_reports(fields, request);
   return out;
 }
 

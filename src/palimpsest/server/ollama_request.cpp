@@ -167,7 +167,7 @@ OllamaRequest read_ollama(const Json& body, bool chat, const ServedModel& model)
     if (messages == nullptr || messages->empty())
       out.only = "load";
     else
-      input.chat->messages = read_ollama_messages(*messages);
+      input.chat->messages = read_ollama_messages(*messages), continue_last(*input.chat);
     read_ollama_tools(fields.take("tools"), *input.chat);
   } else {
     read_prompt_of(fields, model, out);

@@ -127,6 +127,11 @@ ChatInput read_chat(Fields& fields) {
   chat.messages = read_messages(fields.take("messages"));
   read_tools(fields.take("tools"), chat);
   read_tool_choice(fields.take("tool_choice"), chat);
+  read_continuation(fields, chat);
+  const std::string format = fields.text("reasoning_format", "auto");  // llama-server's
+  if (format != "auto" && format != "none" && format != "deepseek")
+    fail_field("reasoning_format", "'reasoning_format' must be auto, deepseek or none");
+  chat.reasoning_in_content = format == "none";
   chat.parallel_tool_calls = fields.boolean("parallel_tool_calls", true);
   read_template_variables(fields.take("chat_template_kwargs"), chat);
   if (const Json* effort = fields.take("reasoning_effort")) chat.variables["reasoning_effort"] = effort->dump();

@@ -83,9 +83,8 @@ long long read_limit(Fields& fields, bool chat, const ServedModel& model) {
 // Hints that change no answer, and fields that may only have their default.
 void read_hints(Fields& fields) {
   fields.ignore({"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key",
-                 "prompt_cache_retention", "id_slot", "timings_per_token", "return_progress", "priority", "request_id",
-                 "verbosity", "prediction", "skip_special_tokens", "spaces_between_special_tokens", "include_reasoning",
-                 "stream_include_usage"});
+                 "prompt_cache_retention", "id_slot", "priority", "request_id", "verbosity", "prediction",
+                 "skip_special_tokens", "spaces_between_special_tokens", "include_reasoning", "stream_include_usage"});
   const auto only = [&](const char* name, const Json& value) {
     const Json* given = fields.take(name);
     if (given != nullptr && *given != value) fail_field(name, "'{}' may only be {}", name, value.dump());
@@ -122,6 +121,7 @@ CompletionInput read_openai(const Json& body, bool chat, const ServedModel& mode
   read_sampling(fields, *model.vocabulary, out.request.sampler);
   input.shape = read_output_shape(fields);
   read_cache_fields(fields, model, input);
+  read_stream_reports(fields, out);
   read_hints(fields);
   if (chat) {
     input.chat = read_chat(fields);

@@ -18,6 +18,13 @@ void read_schema(const Json& schema, const std::string& where, bool strict, Outp
 OutputShape read_output_shape(Fields& fields) {
   OutputShape out{.grammar = fields.text("grammar", ""), .schema = {}};
   if (!out.grammar.empty()) out.field = "grammar";
+  if (const Json* schema = fields.take("json_schema")) {  // llama-server's
+    if (!out.grammar.empty() || fields.take("response_format") != nullptr)
+      fail_field("json_schema", "'json_schema' with 'grammar' or 'response_format': leave the others out");
+    out.field = "json_schema";
+    read_schema(*schema, "json_schema", true, out);
+    return out;
+  }
   const Json* format = fields.take("response_format");
   if (format == nullptr) return out;
   Fields of(*format, "response_format.");

@@ -1,6 +1,7 @@
 #include "palimpsest/server/reply.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "palimpsest/core/version.h"
 
@@ -74,8 +75,12 @@ Json timings_json(const ReplyUsage& usage) {
   return out;
 }
 
+Json progress_json(const PromptProgress& progress, long long tokens, double ms) {
+  return {{"total", tokens}, {"cache", progress.cached}, {"processed", progress.read}, {"time_ms", std::llround(ms)}};
+}
+
 std::string system_fingerprint() {
-  return std::string("palimpsest-") + version();
+  return std::string("build-palimpsest-") + version();
 }
 
 }  // namespace palimpsest

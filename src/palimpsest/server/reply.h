@@ -39,8 +39,9 @@ const char* finish_reason(Finish finish, bool calls = false);
 // Why a reply has no finish reason.
 ApiError error_of(Finish finish, const Usage& usage);
 Json usage_json(const ReplyUsage& usage);
-Json timings_json(
-    const ReplyUsage& usage);      // llama-server's: of prompt tokens that were read, and of the answers' tokens
+// llama-server's: of prompt tokens that were read, and of the answers' tokens.
+Json timings_json(const ReplyUsage& usage);
+Json progress_json(const PromptProgress& progress, long long tokens, double ms);
 std::string system_fingerprint();  // names the program's version
 
 void add(const ReplyDelta& delta, Choice& choice);

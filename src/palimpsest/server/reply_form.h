@@ -29,6 +29,12 @@ class ReplyForm {
     static_cast<void>(choice), static_cast<void>(event);
     return {};
   }
+  virtual std::string progress(int choice, const PromptProgress& progress, long long tokens, double ms) {
+    static_cast<void>(choice), static_cast<void>(progress), static_cast<void>(tokens), static_cast<void>(ms);
+    return {};  // `tokens`: of the prompt; `ms`: since the request began
+  }
+  // Before a piece, if CompletionRequest::timings.
+  virtual void so_far(const ReplyUsage& usage) { static_cast<void>(usage); }
   virtual std::string end(const ReplyUsage& usage) = 0;
   virtual std::string error(const ApiError& error) = 0;
   virtual std::string ping() const { return ": ping\n\n"; }  // clients ignore it

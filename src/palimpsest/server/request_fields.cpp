@@ -90,6 +90,11 @@ Method parse_cache(const Json& value, const Method& fallback) {
   return method;
 }
 
+void read_stream_reports(Fields& fields, CompletionRequest& out) {
+  out.timings = fields.boolean("timings_per_token", false);
+  out.progress = fields.boolean("return_progress", false);
+}
+
 void read_cache_fields(Fields& fields, const ServedModel& model, CompletionInput& out) {
   Request& request = out.request.request;
   const Json* cache = fields.take("cache");

@@ -15,6 +15,9 @@ void read_stop(const Json* stop, const std::string& name, std::vector<std::strin
 // This engine's own: cache, cache_prompt, session, memory_events, speculative. After `stream` is read. Throws ApiError.
 void read_cache_fields(Fields& fields, const ServedModel& model, CompletionInput& out);
 
+// timings_per_token, return_progress.
+void read_stream_reports(Fields& fields, CompletionRequest& out);
+
 // "h2o:budget=512" or {"method": "h2o", "budget": 512, ...}: any key of parse_method, but for "pin": true or false.
 // Options that name a file (split, scorer) are refused.
 Method parse_cache(const Json& value, const Method& fallback);

@@ -148,6 +148,7 @@ ResponseRequest read_response(const Json& body, const Json& previous, const Serv
   }
   if (chat.messages.empty()) fail_field("input", "'input' must have at least one message");
   link_calls(chat.messages);
+  continue_last(chat);
   read_response_tools(fields.take("tools"), chat);
   read_response_tool_choice(fields.take("tool_choice"), chat);
   chat.parallel_tool_calls = fields.boolean("parallel_tool_calls", true);

@@ -253,6 +253,12 @@ void remove_response(const Context& c, const In& in, Out& out) {
   out.set_content(dump({{"id", in.matches[1].str()}, {"object", "response"}, {"deleted", true}}), kJson);
 }
 
+void count_chat(const Context& c, const In& in, Out& out) {
+  const ServedModel& model = c.service->model();
+  const CompletionRequest request = make_request(read_openai(parse_json(in.body), true, model), model);
+  out.set_content(dump({{"input_tokens", request.prompts.front().size()}}), kJson);
+}
+
 void count_response(const Context& c, const In& in, Out& out) {
   const CompletionRequest request = make_request(asked_response(c, in, parse_json(in.body)).input, c.service->model());
   out.set_content(dump({{"object", "response.input_tokens"}, {"input_tokens", request.prompts.front().size()}}), kJson);
@@ -301,6 +307,11 @@ void llama_completion(const Context& c, const In& in, Out& out) {
   start_answer(c, std::move(request), llama_form(std::move(form)), in, out);
 }
 
+void chat_page(const Context& c, const In& in, Out& out) {
+  if (!c.options.page) throw error_of_status(404);
+  page(in, out);
+}
+
 struct Route {
   Endpoint endpoint;
   Handler handler;
@@ -310,6 +321,7 @@ struct Route {
 const std::vector<Route>& routes() {
   static const std::vector<Route> all = {
       {{"POST", "/v1/chat/completions"}, completion<true>, true},
+      {{"POST", "/v1/chat/completions/input_tokens"}, count_chat},
       {{"POST", "/v1/completions"}, completion<false>, true},
       {{"POST", "/completion"}, llama_completion<false>, true},
       {{"POST", "/infill"}, llama_completion<true>, true},
@@ -343,7 +355,7 @@ const std::vector<Route>& routes() {
       {{"GET", "/props"}, [](const Context& c, const In&, Out& out) { props(*c.service, out); }},
       {{"GET", "/slots"}, [](const Context& c, const In&, Out& out) { slots(*c.service, out); }},
       {{"GET", "/tokenizer_info"}, [](const Context& c, const In&, Out& out) { tokenizer_info(*c.service, out); }},
-      {{"GET", "/", false}, [](const Context&, const In& in, Out& out) { page(in, out); }},
+      {{"GET", "/", false}, chat_page},
       {{"DELETE", "/v1/sessions/NAME"}, remove_session},
       {{"POST", "/api/chat"}, ollama<true>, true},
       {{"POST", "/api/generate"}, ollama<false>, true},

@@ -27,7 +27,10 @@ struct ServedModel {
   long long default_max_tokens = 1024;                // default max_tokens of chats; -1: up to the trained context
   // Of completions; nullopt: 16 as in OpenAI's API, and no limit in llama-server's /completion.
   std::optional<long long> completion_max_tokens = {};
-  SamplerOptions sampling = {};  // what requests leave out
+  SamplerOptions sampling = {};       // what requests leave out
+  std::optional<bool> thinking = {};  // replies begin with a reasoning; nullopt: as the chat template has it
+  bool reasoning_in_content = false;  // it is not taken out of the replies
+  int context = 0;                    // of texts whose method keeps every token, in tokens; 0: not limited
 
   bool has_name(const std::string& given) const {
     return given == name || std::ranges::find(aliases, given) != aliases.end();

@@ -21,6 +21,7 @@ struct ServerOptions {
   // Names that the server is called by, beside those that is_allowed_host() takes; "*": any.
   std::vector<std::string> allowed_hosts;
   std::string cors_origin;  // of pages that may call the server; "*": all; empty: none
+  bool page = true;         // at /
   bool quiet = false;       // no log
 };
 

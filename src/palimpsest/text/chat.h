@@ -46,6 +46,8 @@ struct ChatInput {
   std::string json_grammar = {};                      // its grammar, with the prefix kReplyPrefix
   std::map<std::string, std::string> variables = {};  // of the template, beside the usual ones; values are JSON
   bool add_assistant = true;                          // the prompt ends where the assistant's reply begins
+  bool reasoning_in_content = false;                  // the reply's reasoning is not taken out
+  bool continues_last = false;                        // the reply continues the last message, which is the assistant's
 };
 
 class ReplyFormat;

@@ -1,5 +1,6 @@
 #include "palimpsest/text/chat_template.h"
 
+#include <fmt/ranges.h>
 #include <llama-common/jinja/lexer.h>
 #include <llama-common/jinja/parser.h>
 #include <llama.h>
@@ -27,18 +28,29 @@ namespace {
 
 constexpr std::size_t kMaxTemplate = std::size_t{1} << 20;  // bytes
 
-// The text of the template that --chat-template gives.
+// Templates that llama.cpp has in C++, by their names.
+std::vector<std::string> built_in_names() {
+  std::vector<const char*> names(static_cast<std::size_t>(llama_chat_builtin_templates(nullptr, 0)));
+  llama_chat_builtin_templates(names.data(), names.size());
+  return {names.begin(), names.end()};
+}
+
+bool is_built_in(const std::string& source) {
+  const std::vector<std::string> names = built_in_names();
+  return std::ranges::find(names, source) != names.end();
+}
+
+// The text of the template that --chat-template gives; a built-in one is its name.
 std::string template_text(const std::string& source) {
   for (const NamedTemplate& each : named_templates())
     if (each.name == source) return std::string(each.text);
+  if (is_built_in(source)) return source;
   if (source.find("{{") != std::string::npos || source.find("{%") != std::string::npos) return source;
   std::ifstream file(source, std::ios::binary);
   std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
   if (file && !text.empty() && text.size() <= kMaxTemplate) return text;
-  std::string names;
-  for (const NamedTemplate& each : named_templates())
-    names += std::string(names.empty() ? "" : ", ") + std::string(each.name);
-  fail("--chat-template {}: give a file with a Jinja template of at most 1 MiB, or one of {}", source, names);
+  fail("--chat-template {}: give a file with a Jinja template of at most 1 MiB, or one of {}", source,
+       fmt::join(chat_template_names(), ", "));
 }
 
 // The library's messages have several lines, of which the last says what is wrong.
@@ -98,7 +110,8 @@ common_chat_templates_inputs in_common(const ChatInput& input, OddArguments odd 
   out.parallel_tool_calls = input.parallel_tool_calls;
   if (!input.json_schema.empty()) out.json_schema = kReplySchema;
   out.add_generation_prompt = input.add_assistant;
-  out.reasoning_format = COMMON_REASONING_FORMAT_AUTO;
+  if (input.continues_last) out.continue_final_message = COMMON_CHAT_CONTINUATION_AUTO;
+  out.reasoning_format = input.reasoning_in_content ? COMMON_REASONING_FORMAT_NONE : COMMON_REASONING_FORMAT_AUTO;
   out.chat_template_kwargs = input.variables;
   if (const auto thinking = input.variables.find("enable_thinking"); thinking != input.variables.end())
     out.enable_thinking = thinking->second != "false";
@@ -169,6 +182,7 @@ struct ChatTemplate::Impl {
   std::optional<MessageMarks> marks;  // nullopt: control tokens in messages have an effect
   common_chat_templates_ptr templates;
   std::string source;
+  bool built_in = false;  // in C++, without Jinja: tools are described in the system prompt
   Tools tools = Tools::kNone;
   ArgumentForm form = ArgumentForm::kFree;
 
@@ -179,6 +193,7 @@ struct ChatTemplate::Impl {
     for (const OddArguments odd : {OddArguments::kAsText, OddArguments::kAsString, OddArguments::kLeftOut}) {
       common_chat_templates_inputs inputs = in_common(input, odd);
       change(inputs);
+      if (&which == templates.get()) inputs.use_jinja = !built_in;
       try {
         return common_chat_templates_apply(&which, inputs);
       } catch (const std::exception& error) {
@@ -280,7 +295,8 @@ std::shared_ptr<const ChatTemplate> ChatTemplate::load(std::shared_ptr<const Voc
     fail("the chat template of '{}' is no Jinja template: {}; give one with --chat-template",
          source.empty() ? impl.vocabulary->path() : source, last_line(reason.empty() ? error.what() : reason));
   }
-  impl.read_tools();
+  impl.built_in = is_built_in(text);
+  if (!impl.built_in) impl.read_tools();
   return made;
 }
 
@@ -363,6 +379,8 @@ const std::string& ChatTemplate::source() const {
 std::vector<std::string> chat_template_names() {
   std::vector<std::string> names;
   for (const NamedTemplate& each : named_templates()) names.emplace_back(each.name);
+  for (std::string& name : built_in_names())
+    if (std::ranges::find(names, name) == names.end()) names.push_back(std::move(name));
   return names;
 }
 
