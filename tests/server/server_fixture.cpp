@@ -17,7 +17,8 @@ std::shared_ptr<Service> make_service(const ServerSetup& setup) {
                            : ChatTemplate::load(served_vocabulary(), setup.chat_template, setup.special_in_messages),
       .method = parse_method("streaming:budget=128"),
       .pooling = setup.pooling,
-      .sampling = setup.sampling};
+      .sampling = setup.sampling,
+      .context = setup.context};
   auto sessions = setup.session_path.empty()
                       ? nullptr
                       : std::make_unique<SessionFolders>(setup.session_path, setup.session_space, setup.server.api_keys,

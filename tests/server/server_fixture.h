@@ -36,6 +36,7 @@ struct ServerSetup {
   SamplerOptions sampling;  // of requests that give none
   std::vector<std::string> aliases;
   bool strict_model = false;
+  int context = 0;  // of texts that keep every token; 0: not limited
   std::size_t response_bytes = Service::kResponseBytes;
   std::string session_path;  // empty: no sessions
   std::size_t session_space = std::size_t{1} << 30;
