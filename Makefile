@@ -155,7 +155,7 @@ serve-check: build  ## test the server: README examples, openai client, service 
 	@python3 tests/system/load.py --clients 64 --seconds 5
 	@python3 tests/system/kill.py --times 10
 
-clients-check: build  ## test the server with client libraries from PyPI: openai, litellm, langchain, instructor, lm-eval, ollama
+clients-check: build  ## test the server with client libraries from PyPI: openai, litellm, langchain, instructor, lm-eval, ollama, anthropic
 	@python3 tests/system/clients.py $(CLIENTS_ARGS)
 
 schemas-check: build  ## random texts of schemas' grammars and answers of a server, validated by jsonschema (SCHEMAS_ARGS='--suite DIR --bench DIR')

@@ -94,6 +94,10 @@ TEST(Resolve, MethodAuto) {
   EXPECT_TRUE(pins_system_prompt(small, static_cast<std::size_t>(small.budget) / 4));
   EXPECT_FALSE(pins_system_prompt(small, static_cast<std::size_t>(small.budget) / 4 + 1));
   EXPECT_FALSE(pins_system_prompt(parse_method("h2o"), 1));
+  EXPECT_TRUE(pins_system_prompt(parse_method("h2o:budget=400"), 100, true));
+  EXPECT_FALSE(pins_system_prompt(parse_method("h2o:budget=400"), 101, true));
+  EXPECT_FALSE(pins_system_prompt(parse_method("h2o:budget=400,split=pyramid"), 1, true)) << "heads may have less";
+  EXPECT_FALSE(pins_system_prompt(parse_method("full"), 1, true)) << "it keeps all tokens";
 
   of = small_target(256);  // less than a chunk
   EXPECT_EQ(tokens_of("auto", of), 128);

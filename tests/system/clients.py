@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Client programs and libraries from PyPI, unpatched, against a server with the default model: openai, litellm,
-langchain-openai, instructor, lm-evaluation-harness, ollama; and every curl command of the README and the docs.
+langchain-openai, instructor, lm-evaluation-harness, ollama, anthropic; and every curl command of the README and the docs.
 
   make clients-check      (300 MB from PyPI once; fails if they cannot be installed)
 """
@@ -23,7 +23,7 @@ import environment  # noqa: E402
 from server import REPO, Server, free_port  # noqa: E402
 
 PACKAGES = ["openai==2.54.0", "litellm==1.110.2", "langchain-openai==1.4.3", "instructor==1.17.0", "lm-eval==0.4.13",
-            "ollama==0.6.3", "requests==2.34.2", "aiohttp==3.14.5", "tenacity==9.2.1"]
+            "ollama==0.6.3", "anthropic==2.14.0", "requests==2.34.2", "aiohttp==3.14.5", "tenacity==9.2.1"]
 CITY = {"type": "object", "properties": {"city": {"type": "string", "enum": ["Rome", "Oslo"]},
                                          "days": {"type": "integer", "minimum": 1, "maximum": 7}},
         "required": ["city", "days"], "additionalProperties": False}
@@ -226,6 +226,92 @@ def ollama_more(server):
     print("ollama client: tools, embed: passed")
 
 
+def anthropic_client(server, model):
+    import anthropic
+    client = anthropic.Anthropic(base_url=server.url, api_key="none", max_retries=0)
+    assert [each.id for each in client.models.list()] == [model] and client.models.retrieve(model).id == model
+    fields = dict(model=model, max_tokens=40, extra_body={"seed": 3})
+    whole = client.messages.create(**fields, messages=STORY)
+    openai_answer = check.post(server, "/v1/chat/completions", {"messages": STORY, "max_tokens": 40, "seed": 3})
+    assert whole.content[0].text == openai_answer["choices"][0]["message"]["content"], (whole, openai_answer)
+    assert whole.stop_reason in ("end_turn", "max_tokens") and whole.id.startswith("msg_") and whole._request_id, whole
+    counted = client.messages.count_tokens(model=model, messages=STORY).input_tokens
+    assert whole.usage.input_tokens + whole.usage.cache_read_input_tokens == counted, (whole, counted)
+    with client.messages.stream(**fields, messages=STORY) as stream:
+        text = "".join(stream.text_stream)
+        last = stream.get_final_message()
+    assert text == whole.content[0].text == last.content[0].text and len(last.content) == 1, (text, last)
+    assert (last.stop_reason, last.usage.output_tokens) == (whole.stop_reason, whole.usage.output_tokens), (last, whole)
+
+    tool = {"name": "get_weather", "description": "Weather", "input_schema": CITY, "strict": True}
+    fields = dict(model=model, max_tokens=300, tools=[tool], extra_body={"seed": 3})
+    choice = {"type": "any", "disable_parallel_tool_use": True}
+    called = client.messages.create(**fields, messages=ASKED, tool_choice=choice)
+    (call,) = called.content
+    assert called.stop_reason == "tool_use" and call.type == "tool_use" and is_city(call.input), called
+    with client.messages.stream(**fields, messages=ASKED, tool_choice=choice) as stream:
+        assert stream.get_final_message().content[0].input == call.input
+    results = [{"type": "tool_result", "tool_use_id": call.id, "content": "It rains."}]
+    messages = [*ASKED, {"role": "assistant", "content": called.content}, {"role": "user", "content": results}]
+    after = client.messages.create(**fields, messages=messages, tool_choice={"type": "none"})
+    assert after.content[0].type == "text", after
+    shaped = client.messages.create(model=model, max_tokens=300, messages=ASKED,
+                                    output_config={"format": {"type": "json_schema", "schema": CITY}})
+    assert is_city(json.loads(shaped.content[0].text)), shaped
+
+    def refused(kind, call=client.messages.create, **given):
+        try:
+            call(**{"model": model, "max_tokens": 5, "messages": STORY, **given})
+        except kind as error:
+            assert error.body["type"] == "error" and error.body["request_id"] == error.request_id, error.body
+            return error.body["error"]
+        raise AssertionError(f"{given} was not refused")
+    assert refused(anthropic.BadRequestError, extra_body={"top_p": 2})["type"] == "invalid_request_error"
+    image = {"type": "image", "source": {"type": "url", "url": "http://127.0.0.1/x.png"}}
+    assert "image" in refused(anthropic.BadRequestError, messages=[{"role": "user", "content": [image]}])["message"]
+    search = {"type": "web_search_20250305", "name": "web_search"}
+    assert "web_search_20250305" in refused(anthropic.BadRequestError, tools=[search])["message"]
+    print(f"anthropic {anthropic.__version__}: models, whole, stream, count_tokens, tools, results, schema, errors: passed")
+
+
+def claude_code(server, model):
+    """Requests of Claude Code's form: two turns of a conversation with a tool."""
+    import anthropic
+    client = anthropic.Anthropic(base_url=server.url, auth_token="none", max_retries=0)
+    mark = {"type": "ephemeral"}
+    tools = [{"name": name, "description": f"The tool {name}.", "input_schema": {
+        "$schema": "https://json-schema.org/draft/2020-12/schema", "type": "object", "properties": properties,
+        "required": list(properties), "additionalProperties": False}}
+        for name, properties in (("Bash", {"command": {"type": "string", "description": "The command"}}),
+                                 ("Read", {"file_path": {"type": "string"}, "limit": {"type": "number"}}))]
+
+    def ask(messages, nonce):
+        system = [{"type": "text", "text": f"x-anthropic-billing-header: cc_version=2.1.100; cc_entrypoint=cli; cch={nonce};"},
+                  {"type": "text", "text": "You are an agent.", "cache_control": mark},
+                  {"type": "text", "text": "Work in the folder /tmp. Be brief.", "cache_control": mark}]
+        with client.beta.messages.stream(
+                model=model, max_tokens=60, system=system, tools=tools, messages=messages,
+                metadata={"user_id": "user_1_account__session_2"}, thinking={"type": "enabled", "budget_tokens": 1024},
+                betas=["claude-code-20250219", "interleaved-thinking-2025-05-14"], extra_body={
+                    "temperature": 1, "seed": 3,
+                    "context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}}) as stream:
+            types = [event.type for event in stream]
+            assert types[0] == "message_start" and types[-1] == "message_stop", types
+            return stream.get_final_message()
+
+    messages = [{"role": "user", "content": [{"type": "text", "text": "<system-reminder>\nToday.\n</system-reminder>"},
+                                             {"type": "text", "text": "List the files.", "cache_control": mark}]}]
+    first = ask(messages, "1a2b3")
+    messages += [{"role": "assistant", "content": [{"type": "text", "text": "I look."},
+                                                   {"type": "tool_use", "id": "toolu_1", "name": "Bash",
+                                                    "input": {"command": "ls"}}]},
+                 {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "toolu_1", "content": "a.txt",
+                                               "is_error": False, "cache_control": mark}]}]
+    second = ask(messages, "c4d5e")
+    assert second.usage.cache_read_input_tokens >= 64, (first, second)
+    print(f"requests of Claude Code's form: {second.usage.cache_read_input_tokens} tokens of the first were cached: passed")
+
+
 def curl_commands(server):
     """All commands of ```sh blocks with curl: the answer is JSON, events, or metrics; and no error."""
     count = 0
@@ -264,6 +350,8 @@ def main():
                 "lm-eval": lambda: lm_eval(server, model, arguments.program),
                 "ollama": lambda: check.ollama_client(server),
                 "ollama-more": lambda: ollama_more(server),
+                "anthropic": lambda: anthropic_client(server, model),
+                "claude-code": lambda: claude_code(server, model),
                 "curl": lambda: curl_commands(server),
             }
             for name, run in checks.items():

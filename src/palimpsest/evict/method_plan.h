@@ -162,8 +162,9 @@ AttentionRule attention_rule(const Method& method, PositionKind kind);
 // tokens (policy recent); learned positions stay original. Throws Error if there is no such budget.
 Method resolve(const Method& method, const PlanTarget& target);
 
-// Whether `auto` pins a system prompt of so many tokens: at most a quarter of the budget.
-bool pins_system_prompt(const Method& method, std::size_t tokens);
+// Whether `auto`, or a method of uniform budgets if the client `marked` it, pins a system prompt of so many tokens: at
+// most a quarter of the budget.
+bool pins_system_prompt(const Method& method, std::size_t tokens, bool marked = false);
 
 // Keys, values, tables, statistics and merged tokens of a sequence in decode, at the method's budget. Upper bound.
 std::size_t cache_bytes(const MethodPlan& plan);

@@ -87,8 +87,9 @@ int of_context(const Method& method, const PlanTarget& target) {
 
 }  // namespace
 
-bool pins_system_prompt(const Method& method, std::size_t tokens) {
-  return method.name == kAutoMethod && method.budget > 0 && tokens <= static_cast<std::size_t>(method.budget) / 4;
+bool pins_system_prompt(const Method& method, std::size_t tokens, bool marked) {
+  return (method.name == kAutoMethod || (marked && method.split == Split::kUniform)) && method.budget > 0 &&
+         tokens <= static_cast<std::size_t>(method.budget) / 4;
 }
 
 std::size_t cache_bytes(const MethodPlan& plan) {

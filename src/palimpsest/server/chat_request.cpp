@@ -15,7 +15,7 @@
 namespace palimpsest {
 namespace {
 
-constexpr std::size_t kMaxToolName = 64;
+constexpr std::size_t kMaxToolName = 128;
 
 // Names end up in grammars, and in text that is parsed again.
 bool is_tool_name(const std::string& name) {

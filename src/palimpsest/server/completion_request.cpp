@@ -4,6 +4,7 @@
 #include <iterator>
 #include <utility>
 
+#include "palimpsest/core/error.h"
 #include "palimpsest/evict/method_plan.h"
 #include "palimpsest/server/chat_request.h"
 #include "palimpsest/server/sampling_fields.h"
@@ -20,12 +21,24 @@ long long until_context(const CompletionRequest& request, const ServedModel& mod
   return left > 0 ? left : std::max(model.default_max_tokens, 1LL);
 }
 
-// `asked`: by the request; otherwise method auto decides.
-void pin_system_prompt(const ChatInput& chat, const ServedModel& model, bool asked, CompletionRequest& out) {
-  const std::size_t tokens = system_prompt_tokens(*model.chat_template, *model.vocabulary, chat, out.prompts.front());
-  if (!asked && !pins_system_prompt(out.request.method, tokens)) return;
+bool is_legal(const Method& method) {
+  try {
+    validate(method);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+// If the request does not ask for it, only if it is small, and fits beside the other tokens that the method keeps.
+void pin_system_prompt(const CompletionInput& input, const ServedModel& model, CompletionRequest& out) {
+  const std::size_t tokens =
+      system_prompt_tokens(*model.chat_template, *model.vocabulary, *input.chat, out.prompts.front());
+  if (!input.pins && !pins_system_prompt(out.request.method, tokens, input.marks_system)) return;
   const PositionRange pin{0, static_cast<Position>(tokens)};
-  add_pins(out.request.method, {&pin, 1});
+  Method pinned = out.request.method;
+  add_pins(pinned, {&pin, 1});
+  if (input.pins || is_legal(pinned)) out.request.method = std::move(pinned);
 }
 
 void apply_chat(CompletionInput& input, const ServedModel& model) {
@@ -33,8 +46,8 @@ void apply_chat(CompletionInput& input, const ServedModel& model) {
   const bool continues = !out.restore.empty();
   ChatPrompt prompted = chat_prompt(*input.chat, input.shape, model, continues, input.messages_field);
   out.prompts.emplace_back(model.vocabulary->tokenize_with_breaks(prompted.text, !continues, prompted.breaks));
-  if (input.pins || (!continues && out.request.method.name == kAutoMethod))
-    pin_system_prompt(*input.chat, model, input.pins, out);
+  if (input.pins || input.marks_system || (!continues && out.request.method.name == kAutoMethod))
+    pin_system_prompt(input, model, out);
   if (!prompted.grammar.empty()) input.shape.grammar = std::move(prompted.grammar);
   SamplerOptions& sampler = out.request.sampler;
   sampler.grammar_prefix = std::move(prompted.grammar_prefix);

@@ -42,8 +42,9 @@ struct CompletionInput {
 
   std::optional<ChatInput> chat;  // else the prompts are in `request`
   OutputShape shape = {};
-  bool pins = false;      // the system prompt, or the whole prompts
-  bool has_seed = false;  // given by the request
+  bool pins = false;          // the system prompt, or the whole prompts
+  bool marks_system = false;  // the system prompt of a chat is pinned as method auto does: if it is small
+  bool has_seed = false;      // given by the request
   // Of the answer's length and the messages in this API, for errors.
   const char* limit_field = "max_tokens";
   const char* messages_field = "messages";

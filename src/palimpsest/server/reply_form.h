@@ -49,6 +49,17 @@ std::unique_ptr<ReplyForm> responses_form(ReplyHead head, Json echoed,
 // Ollama's /api/chat and /api/generate.
 std::unique_ptr<ReplyForm> ollama_form(std::string model, bool chat);
 
+// Anthropic's /v1/messages.
+struct AnthropicFormOptions {
+  ReplyHead head;
+  std::string request_id;         // of errors
+  std::vector<std::string> stop;  // the client's stop sequences
+  long long prompt_tokens = 0;
+};
+std::unique_ptr<ReplyForm> anthropic_form(AnthropicFormOptions options);
+// {"type": "error", "error": {"type", "message"}, "request_id"}
+Json anthropic_error(const ApiError& error, const std::string& request_id);
+
 // llama-server's /completion.
 struct LlamaFormOptions {
   struct Prompt {

@@ -10,11 +10,13 @@
 #include <regex>
 
 #include "palimpsest/core/version.h"
+#include "palimpsest/server/anthropic_request.h"
 #include "palimpsest/server/completions.h"
 #include "palimpsest/server/edit_route.h"
 #include "palimpsest/server/embeddings.h"
 #include "palimpsest/server/fields.h"
 #include "palimpsest/server/info.h"
+#include "palimpsest/server/iso_time.h"
 #include "palimpsest/server/llama_request.h"
 #include "palimpsest/server/log.h"
 #include "palimpsest/server/memory_route.h"
@@ -36,9 +38,22 @@ using Out = httplib::Response;
 
 constexpr const char* kJson = "application/json";
 
-// In the form of the API that the path belongs to.
-Json error_json(const ApiError& error, const std::string& path) {
-  if (path.starts_with("/api/")) return {{"error", error.what()}};
+// Whether the client expects Anthropic's API: by the path, or by a header that its clients send with all requests.
+bool is_anthropic(const In& in) {
+  std::string_view path = in.path;
+  if (path.starts_with("/v1/")) path.remove_prefix(3);
+  return path == "/messages" || path.starts_with("/messages/") || in.has_header("anthropic-version");
+}
+
+std::string request_id() {
+  const Json& fields = log_fields();
+  return fields.contains("request_id") ? fields["request_id"].get<std::string>() : std::string();
+}
+
+// In the form of the API that the request belongs to.
+Json error_json(const ApiError& error, const In& in) {
+  if (in.path.starts_with("/api/")) return {{"error", error.what()}};
+  if (is_anthropic(in)) return anthropic_error(error, request_id());
   return error.json();
 }
 
@@ -51,7 +66,7 @@ void refuse(const ApiError& error, const In& in, Out& out) {
   if (error.status() == 503) out.set_header("Retry-After", "1");
   if (error.status() == 401) out.set_header("WWW-Authenticate", "Bearer");
   log_fields()["error"] = error.log_text();
-  out.set_content(dump(error_json(error, in.path)), kJson);
+  out.set_content(dump(error_json(error, in)), kJson);
 }
 
 // Constant-time comparison: does not reveal how many characters of a guessed key match.
@@ -62,13 +77,15 @@ bool equal_in_constant_time(const std::string& a, const std::string& b) {
   return differ == 0;
 }
 
-// Number of the request's API key, from 1; 0: none of them.
+// Number of the request's API key, from 1; 0: none of them. If two headers have keys, that of `Authorization` counts.
 int number_of_key(const In& in, const std::vector<std::string>& keys) {
-  const std::string given = in.get_header_value("Authorization");
-  int number = 0;
-  for (std::size_t i = 0; i < keys.size(); ++i)
-    if (equal_in_constant_time(given, "Bearer " + keys[i])) number = static_cast<int>(i) + 1;
-  return number;
+  const std::string bearer = in.get_header_value("Authorization"), plain = in.get_header_value("X-Api-Key");
+  int of_bearer = 0, of_plain = 0;
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    if (equal_in_constant_time(bearer, "Bearer " + keys[i])) of_bearer = static_cast<int>(i) + 1;
+    if (equal_in_constant_time(plain, keys[i])) of_plain = static_cast<int>(i) + 1;
+  }
+  return of_bearer != 0 ? of_bearer : of_plain;
 }
 
 // Estimated seconds until the waiting requests are served, at the recent rate; 1 to 60.
@@ -107,6 +124,15 @@ Json model_json(const ServedModel& model, long long created) {
           {"created", created},
           {"owned_by", "palimpsest"},
           {"aliases", model.aliases}};
+}
+
+Json anthropic_model_json(const ServedModel& model, long long created) {
+  return {{"type", "model"},
+          {"id", model.name},
+          {"display_name", model.name},
+          {"created_at", iso_time(created)},
+          {"lifecycle", "active"},
+          {"max_input_tokens", model.vocabulary->trained_context()}};
 }
 
 // Whether a page of this origin may call the server; sets the headers that say so.
@@ -151,7 +177,8 @@ bool admit(const ServerOptions& options, const In& in, Out& out) {
                    "web pages of other sites may not call this server: start it with --cors-origin ORIGIN to allow one",
                    "", "origin_not_allowed");
   if (!keys.empty() && in.path != "/" && number_of_key(in, keys) == 0)
-    throw ApiError(401, "authentication_error", "this server requires an API key: Authorization: Bearer KEY", "",
+    throw ApiError(401, "authentication_error",
+                   "this server requires an API key: Authorization: Bearer KEY, or X-Api-Key: KEY", "",
                    "invalid_api_key");
   return true;
 }
@@ -175,14 +202,21 @@ void metrics(const Context& c, const In&, Out& out) {
                   "text/plain; version=0.0.4; charset=utf-8");
 }
 
-void list_models(const Context& c, const In&, Out& out) {
+void list_models(const Context& c, const In& in, Out& out) {
+  if (is_anthropic(in)) {
+    const Json model = anthropic_model_json(c.service->model(), c.created);
+    return out.set_content(
+        dump(
+            {{"data", Json::array({model})}, {"has_more", false}, {"first_id", model["id"]}, {"last_id", model["id"]}}),
+        kJson);
+  }
   out.set_content(dump({{"object", "list"}, {"data", Json::array({model_json(c.service->model(), c.created)})}}),
                   kJson);
 }
 
 void show_model(const Context& c, const In& in, Out& out) {
   if (!c.service->model().has_name(in.matches[1].str())) throw no_model(in.matches[1].str(), c.service->model());
-  out.set_content(dump(model_json(c.service->model(), c.created)), kJson);
+  out.set_content(dump((is_anthropic(in) ? anthropic_model_json : model_json)(c.service->model(), c.created)), kJson);
 }
 
 // Clients of different keys share no sessions, unless the server was started so.
@@ -264,6 +298,21 @@ void count_response(const Context& c, const In& in, Out& out) {
   out.set_content(dump({{"object", "response.input_tokens"}, {"input_tokens", request.prompts.front().size()}}), kJson);
 }
 
+void create_message(const Context& c, const In& in, Out& out) {
+  ReplyHead head = reply_head(*c.service, true, "msg_");
+  CompletionInput input = read_anthropic(parse_json(in.body), false, c.service->model());
+  AnthropicFormOptions form{.head = std::move(head), .request_id = request_id(), .stop = input.request.stop};
+  CompletionRequest request = make_request(std::move(input), c.service->model());
+  form.prompt_tokens = std::ssize(request.prompts.front());
+  start_answer(c, std::move(request), anthropic_form(std::move(form)), in, out);
+}
+
+void count_message(const Context& c, const In& in, Out& out) {
+  const ServedModel& model = c.service->model();
+  const CompletionRequest request = make_request(read_anthropic(parse_json(in.body), true, model), model);
+  out.set_content(dump({{"input_tokens", request.prompts.front().size()}}), kJson);
+}
+
 template <bool kChat>
 void ollama(const Context& c, const In& in, Out& out) {
   reply_head(*c.service, kChat, "ollama-");
@@ -329,6 +378,8 @@ const std::vector<Route>& routes() {
       {{"POST", "/v1/responses/input_tokens"}, count_response},
       {{"GET", "/v1/responses/NAME"}, show_response},
       {{"DELETE", "/v1/responses/NAME"}, remove_response},
+      {{"POST", "/v1/messages"}, create_message, true},
+      {{"POST", "/v1/messages/count_tokens"}, count_message},
       {{"POST", "/v1/embeddings"},
        [](const Context& c, const In& in, Out& out) { embed(*c.service, c.options, in, out); },
        true},
@@ -440,6 +491,7 @@ void add_routes(Http& http, const std::shared_ptr<Service>& service, const Serve
     const std::string id = new_id("req-");
     log_fields()["request_id"] = id;
     out.set_header("X-Request-Id", id);
+    if (is_anthropic(in)) out.set_header("Request-Id", id);
     try {
       return admit(options, in, out) ? Http::HandlerResponse::Unhandled : Http::HandlerResponse::Handled;
     } catch (const ApiError& error) {
