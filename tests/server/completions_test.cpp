@@ -213,7 +213,7 @@ TEST_F(Completions, AChatIsItsTemplateContinued) {
       {{"role", "system"}, {"content", "You tell stories."}},
       {{"role", "user"}, {"content", {{{"type", "text"}, {"text", "Tell me"}}, {{"type", "text"}, {"text", "one."}}}}}};
   const std::string text = ChatTemplate::load(served_vocabulary(), "chatml")
-                               ->text({{"system", "You tell stories."}, {"user", "Tell me\n\none."}});
+                               ->text({{"system", "You tell stories."}, {"user", "Tell me\none."}});
   Json body = {{"model", "stories"}, {"messages", messages}, {"max_completion_tokens", 60},
                {"seed", 5},          {"logprobs", true},     {"top_logprobs", 2},
                {"temperature", 1}};

@@ -132,5 +132,29 @@ TEST(ServedHistory, KeysShareNothing) {
   EXPECT_GT(again.say("Bye.").cached, 100);
 }
 
+// Nothing of the prompt is read again, with every kind of method.
+TEST(History, ARegeneratedAnswerIsTheSame) {
+  for (const char* cache : {"full", "streaming:budget=64", "h2o:budget=64", "snapkv:budget=64", "auto"}) {
+    Running server(with_prefixes());
+    Json body = {{"messages", {{{"role", "user"}, {"content", "Tell me a long story about a cat, a dog and a bird."}}}},
+                 {"max_tokens", 30},
+                 {"seed", 3},
+                 {"logprobs", true},
+                 {"top_logprobs", 2},
+                 {"cache", cache}};
+    const Json first = server.answer(kChat, body);
+    for (int again = 0; again < 2; ++again) {
+      const Json next = server.answer(kChat, body);
+      EXPECT_EQ(next["choices"], first["choices"]) << cache;
+      EXPECT_EQ(next["usage"]["prompt_tokens_details"]["cached_tokens"], next["usage"]["prompt_tokens"]) << cache;
+    }
+    body["max_tokens"] = 1;
+    EXPECT_EQ(server.answer(kChat, body)["usage"]["completion_tokens"], 1) << cache;
+    body["seed"] = 4, body["temperature"] = 2, body["max_tokens"] = 30;
+    EXPECT_NE(server.answer(kChat, body)["choices"], first["choices"]) << cache;
+    EXPECT_TRUE(server.idle_within(5));
+  }
+}
+
 }  // namespace
 }  // namespace palimpsest::testing

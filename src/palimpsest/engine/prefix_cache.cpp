@@ -84,7 +84,8 @@ void PrefixCache::add(Kept added) {
     throw;
   }
   kept.overhead_bytes = sizeof(Kept) + kept.tokens.size() * sizeof(TokenId) + kept.state.size() +
-                        kept.pages.size() * sizeof(kept.pages[0]) + kept.cache->bytes_tables();
+                        kept.logits.size() * sizeof(float) + kept.pages.size() * sizeof(kept.pages[0]) +
+                        kept.cache->bytes_tables();
   if (!kept.key.cache.pages) kept.overhead_bytes += kept.cache->bytes_in_use();
   overhead_bytes_ += kept.overhead_bytes;
 }
@@ -102,7 +103,8 @@ std::optional<History> PrefixCache::find_history(const PrefixKey& key, std::span
   for (const auto& kept : kept_) {
     if (!same_history(*kept, key)) continue;
     auto found = continuation(kept->tokens, prompt, vocabulary);
-    if (!found || (best != nullptr && found->rest.size() >= next.rest.size())) continue;
+    if (!found || (found->rest.empty() && kept->logits.empty())) continue;
+    if (best != nullptr && found->rest.size() >= next.rest.size()) continue;
     best = kept.get();
     next = std::move(*found);
   }
@@ -113,11 +115,12 @@ std::optional<History> PrefixCache::find_history(const PrefixKey& key, std::span
                  .state = best->state,
                  .in_prompt = best->in_prompt,
                  .tokens = best->tokens,
-                 .next = std::move(next)};
+                 .next = std::move(next),
+                 .logits = best->logits};
 }
 
 void PrefixCache::keep_history(const PrefixKey& key, std::span<const TokenId> tokens, Sequence& sequence,
-                               bool in_prompt, std::size_t max) {
+                               bool in_prompt, std::span<const float> logits, std::size_t max) {
   Cache& cache = sequence.cache();
   if (cache.bytes_in_use() + cache.bytes_tables() > max) return;  // before anything is copied
   const auto known = std::ranges::find_if(kept_, [&](const auto& kept) {
@@ -131,7 +134,8 @@ void PrefixCache::keep_history(const PrefixKey& key, std::span<const TokenId> to
          .cache = cache.fork(),
          .history = true,
          .in_prompt = in_prompt,
-         .state = sequence.state()});
+         .state = sequence.state(),
+         .logits = {logits.begin(), logits.end()}});
   Kept& kept = *kept_.back();
   kept.used = ++clock_;
   kept.continued = false;

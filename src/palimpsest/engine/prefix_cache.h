@@ -61,6 +61,7 @@ struct History {
   bool in_prompt;                    // it ends inside a prompt
   std::span<const TokenId> tokens;   // read
   Continuation next;                 // of the prompt that was looked up
+  std::span<const float> logits;     // after the last token, if next.rest is empty
 };
 
 class PrefixCache {
@@ -72,14 +73,15 @@ class PrefixCache {
   // have at most `max` bytes; does nothing if this one alone has more, or if fewer than `key.window` tokens follow.
   // Throws Error or std::bad_alloc without memory, and has no effect then.
   void keep(const PrefixKey& key, std::span<const TokenId> prompt, std::size_t read, Cache& cache, std::size_t max);
-  // The history that leaves the fewest tokens of `prompt` to read; valid until the next call of another function. It is
-  // the first to be evicted from now on: the sequence that continues from it will be kept instead.
+  // The history that leaves the fewest tokens of `prompt` to read, none only if it has logits; valid until the next
+  // call of another function. It is the first to be evicted from now on: the sequence that continues from it will be
+  // kept instead.
   std::optional<History> find_history(const PrefixKey& key, std::span<const TokenId> prompt,
                                       const Vocabulary* vocabulary);
-  // Keeps the cache of `sequence`, which has read `tokens`, as keep() does. Histories that it continues are evicted
-  // before all other caches.
+  // Keeps the cache of `sequence`, which has read `tokens`, as keep() does, and `logits` after the last of them, for
+  // prompts that are the same. Histories that it continues are evicted before all other caches.
   void keep_history(const PrefixKey& key, std::span<const TokenId> tokens, Sequence& sequence, bool in_prompt,
-                    std::size_t max);
+                    std::span<const float> logits, std::size_t max);
   // Evicts one cache: histories that were continued first; then the least recently used, of equals the longest. false:
   // there was none.
   bool evict_one() noexcept;
@@ -98,6 +100,7 @@ class PrefixCache {
     bool history = false;
     bool in_prompt = false, continued = false;  // of histories
     std::vector<std::byte> state = {};          // of histories
+    std::vector<float> logits = {};             // of histories that end with a prompt
     std::vector<PageId> pages = {};
     std::size_t overhead_bytes = 0;  // bytes
     std::uint64_t used = 0;

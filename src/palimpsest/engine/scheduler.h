@@ -132,7 +132,7 @@ class Scheduler {
   void sample(std::span<StepShare* const> shares) noexcept;
   void finish_step(Job& job) noexcept;
   void keep_prefix(Job& job) noexcept;
-  void keep_history(Job& job, bool in_prompt) noexcept;
+  void keep_history(Job& job, bool in_prompt, std::span<const float> logits = {}) noexcept;
   void report_memory(Job& job, bool last) noexcept;  // scheduler_memory.cpp
   void advance(Job& job, std::span<const float> logits);
   void pool(Job& job, std::span<const float> hidden);

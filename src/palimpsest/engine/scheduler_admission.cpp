@@ -85,6 +85,7 @@ void Scheduler::admit() {
       limit_prefixes();
       if (job.request.memory) job.sequence->set_memory_log(job.memory.emplace().log);
       if (job.request.resume != nullptr) begin_to_load(job);
+      if (!job.known_logits.empty()) advance(job, job.known_logits);
     } catch (...) {
       fail_job(job);
     }
@@ -226,8 +227,8 @@ bool Scheduler::reserve_more(Job& job, const PlanBytes& bytes) {
   return true;
 }
 
-// If the prompt begins with a history, the sequence reads only the rest; from then on its cache depends on more than
-// the prompt's tokens, so that it neither uses nor leaves prefixes.
+// If the prompt begins with a history, the sequence reads only the rest, if any; from then on its cache depends on more
+// than the prompt's tokens, so that it neither uses nor leaves prefixes.
 void Scheduler::continue_from_history(Job& job) {
   if (!job.history) return;
   const std::span<const TokenId> prompt = job.request.prompt;
@@ -243,7 +244,10 @@ void Scheduler::continue_from_history(Job& job) {
   begin_text(job, history->tokens, history->next.rest);
   job.rest = std::move(history->next.rest);
   job.sequence->continue_from(history->cache, history->state, history->in_prompt);
-  job.sequence->read(job.rest);
+  if (job.rest.empty())
+    job.known_logits.assign(history->logits.begin(), history->logits.end());
+  else
+    job.sequence->read(job.rest);
   job.evicted_before = job.sequence->cache().evicted();
   job.usage.cached = static_cast<long long>(history->next.matched);
   prefix_hits_ += job.usage.cached;

@@ -52,6 +52,7 @@ struct SchedulerJob {
   std::optional<PrefixKey> history;     // of histories, likewise
   std::vector<TokenId> text;            // if holds_text(): the tokens of the sequence, and `next`; -1: unknown
   std::vector<TokenId> rest;            // the prompt's continuation of a history
+  std::vector<float> known_logits;      // [vocabulary] of a prompt that is a history: nothing of it is read
   std::unique_ptr<Sampler> sampler;
   std::optional<Speculation> speculation;
   std::optional<TokenLoop> loop;          // with the sequence

@@ -105,7 +105,8 @@ void Scheduler::finish_step(Job& job) noexcept {
     } else if (job.request.edit) {
       if (job.sequence->stage() == Sequence::Stage::kIdle) finish(job, Finish::kLength);
     } else if (!job.share.logits.empty()) {
-      if (job.usage.tokens == 0) keep_history(job, false);
+      if (job.usage.tokens == 0)
+        keep_history(job, false, job.share.logits.first(at(decoder_->model().hyper().vocabulary)));
       advance(job, job.share.logits);
     } else if (job.in_prompt()) {
       job.prefix_key ? keep_prefix(job) : keep_history(job, true);
@@ -135,13 +136,13 @@ void Scheduler::keep_prefix(Job& job) noexcept {
 }
 
 // Keeps what the sequence has read; without memory it does nothing.
-void Scheduler::keep_history(Job& job, bool in_prompt) noexcept {
+void Scheduler::keep_history(Job& job, bool in_prompt, std::span<const float> logits) noexcept {
   // A part of a prompt that is read twice is not enough: the second time begins at its beginning.
   if (!job.history || (in_prompt && job.sequence->repeats())) return;
   const auto read = static_cast<std::size_t>(job.sequence->cache().next());
   if (read > job.text.size()) return;  // longer than kMaxHistory
   try {
-    prefixes_.keep_history(*job.history, std::span(job.text).first(read), *job.sequence, in_prompt,
+    prefixes_.keep_history(*job.history, std::span(job.text).first(read), *job.sequence, in_prompt, logits,
                            options_.prefix_bytes);
     limit_prefixes();
   } catch (...) {

@@ -78,7 +78,6 @@ std::optional<Continuation> continuation(std::span<const TokenId> read, std::spa
   }
   const auto more = prompt.subspan(out.matched + (out.rest.empty() ? 0 : 1));
   out.rest.insert(out.rest.end(), more.begin(), more.end());
-  if (out.rest.empty()) return std::nullopt;
   return out;
 }
 

@@ -119,7 +119,7 @@ std::string read_text_parts(const Json& content, const std::string& field, std::
     const std::string type = part.text("type", "");
     if (std::ranges::find(types, type) == types.end())
       fail_field(field, "'{}' has a part of type '{}': supported are {}", field, type, fmt::join(types, ", "));
-    if (i > 0) text += "\n\n";
+    if (i > 0) text += '\n';
     text += part.text(type == "refusal" ? "refusal" : "text", "");
     part.ignore({"cache_control", "annotations", "citations", "logprobs"});
     part.end();

@@ -29,8 +29,8 @@ std::string call_arguments(const Json* arguments);
 // Calls without an id get one, results without one belong to the first call that has none yet, and get its name.
 void link_calls(std::vector<ChatMessage>& chat);
 
-// A text, or a list of parts with "text" of one of the `types`, which are joined by blank lines, as in llama-server.
-// Throws ApiError.
+// A text, or a list of parts with "text" of one of the `types`, which are joined by line breaks, as in llama-server and
+// vLLM. Throws ApiError.
 std::string read_text_parts(const Json& content, const std::string& field, std::initializer_list<const char*> types);
 
 // Whether the reply continues the last message: `continue_final_message`, or a last message of the assistant without

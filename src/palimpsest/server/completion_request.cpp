@@ -64,10 +64,11 @@ void limit_to_context(const ServedModel& model, CompletionRequest& out) {
   for (const SharedTokens& prompt : out.prompts) {
     const long long tokens = std::ssize(prompt), left = model.context - tokens;
     if (left <= 0)
-      throw ApiError(400, "exceed_context_size_error",
-                     fmt::format("the prompt has {} tokens, and the context {}: shorten it, or give a method that "
-                                 "evicts, as in \"cache\": {{\"method\": \"auto\"}}",
-                                 tokens, model.context))
+      throw ApiError(
+          400, "exceed_context_size_error",
+          fmt::format("the prompt has {} tokens, which exceeds the available context size ({} tokens): shorten it, "
+                      "or give a method that evicts, as in \"cache\": {{\"method\": \"auto\"}}",
+                      tokens, model.context))
           .add_detail("n_prompt_tokens", tokens)
           .add_detail("n_ctx", model.context);
     out.request.max_tokens = std::min(out.request.max_tokens, left);

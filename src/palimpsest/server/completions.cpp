@@ -60,6 +60,8 @@ class Exchange {
     log();
     Json object = form_->whole(choices, usage_);
     if (!session_.is_null()) object["session"] = session_;
+    if (request_.verbose)  // as in llama-server
+      object["__verbose"] = {{"prompt", service_->model().vocabulary->detokenize(request_.prompts.front(), true)}};
     return object;
   }
 

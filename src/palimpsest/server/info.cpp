@@ -107,7 +107,8 @@ void props(Service& service, httplib::Response& out) {
   const bool tools = chat && model.chat_template->tools() != ChatTemplate::Tools::kNone;
   Json params = sampling_json(model.sampling);
   params["max_tokens"] = params["n_predict"] = model.default_max_tokens;
-  reply({{"default_generation_settings", {{"n_ctx", hyper.trained_context}, {"params", std::move(params)}}},
+  reply({{"default_generation_settings",
+          {{"n_ctx", model.context > 0 ? model.context : hyper.trained_context}, {"params", std::move(params)}}},
          {"total_slots", slots},
          {"model_alias", model.name},
          {"model_path", std::filesystem::path(service.scheduler().decoder().model().path()).filename().string()},
@@ -124,7 +125,8 @@ void props(Service& service, httplib::Response& out) {
 // Requests have no slot of their own here: the first ones are those in use.
 void slots(Service& service, httplib::Response& out) {
   const SchedulerLoad load = service.scheduler().load();
-  const int context = service.scheduler().decoder().model().hyper().trained_context;
+  const int trained = service.scheduler().decoder().model().hyper().trained_context;
+  const int context = service.model().context > 0 ? service.model().context : trained;
   Json list = Json::array();
   for (int i = 0; i < service.scheduler().options().max_sequences; ++i)
     list.push_back({{"id", i}, {"n_ctx", context}, {"is_processing", i < load.running}});

@@ -101,7 +101,7 @@ class LlamaForm final : public ReplyForm {
   Json part(const Event& event, const std::string& content) const {
     Json out = {{"index", event.choice},
                 {"content", content},
-                {"tokens", options_.return_tokens ? Json(event.tokens) : Json::array()},
+                {"tokens", event.tokens},
                 {"stop", false},
                 {"id_slot", -1},
                 {"tokens_predicted", written_[static_cast<std::size_t>(event.choice)]},
@@ -133,7 +133,8 @@ class LlamaForm final : public ReplyForm {
                 {"generation_settings", options_.settings},
                 {"prompt", prompt.text},
                 {"has_new_line", lines_[static_cast<std::size_t>(choice)] || content.find('\n') != std::string::npos},
-                {"truncated", false},
+                {"truncated",
+                 finish == Finish::kLength && options_.context > 0 && prompt.tokens + usage.tokens >= options_.context},
                 {"stop_type", stop_type(finish)},
                 {"stopping_word", word},
                 {"tokens_cached", prompt.tokens + usage.tokens},

@@ -13,45 +13,6 @@
 namespace palimpsest {
 namespace {
 
-// A text, a list of tokens, a list of both, or {"prompt_string": ...}.
-SharedTokens read_llama_prompt(const Json& prompt, const ServedModel& model, bool continues) {
-  if (prompt.is_object()) {
-    Fields fields(prompt, "prompt.");
-    if (const Json* media = fields.take("multimodal_data"); media != nullptr && !media->empty())
-      fail_field("prompt.multimodal_data", "'prompt.multimodal_data' is not supported");
-    const Json text = fields.text("prompt_string", "");
-    fields.end();
-    return read_prompt(text, "prompt", model, continues);
-  }
-  const auto is_text = [](const Json& part) { return part.is_string(); };
-  if (!prompt.is_array() || std::ranges::none_of(prompt, is_text))
-    return read_prompt(prompt, "prompt", model, continues);
-  std::vector<TokenId> tokens;
-  for (const Json& part : prompt) {
-    const auto of_part = part.is_string()
-                             ? model.vocabulary->tokenize(part.get<std::string>(), tokens.empty() && !continues, true)
-                             : read_prompt(Json::array({part}), "prompt", model, true);
-    tokens.insert(tokens.end(), of_part.begin(), of_part.end());
-  }
-  return tokens;
-}
-
-// A list of texts, lists or objects has several prompts; one with a number is a prompt.
-void read_llama_prompts(const Json* prompt, const ServedModel& model, CompletionRequest& out) {
-  const bool continues = !out.restore.empty();
-  if (prompt == nullptr && !continues) fail_field("prompt", "'prompt' is missing");
-  const Json given = prompt == nullptr ? Json("") : *prompt;
-  const bool several =
-      given.is_array() && std::ranges::none_of(given, [](const Json& each) { return each.is_number(); });
-  if (!several) {
-    out.prompts.push_back(read_llama_prompt(given, model, continues));
-    return;
-  }
-  if (given.empty()) fail_field("prompt", "'prompt' is an empty list");
-  check_choices(given.size(), out.n);
-  for (const Json& each : given) out.prompts.push_back(read_llama_prompt(each, model, continues));
-}
-
 std::vector<std::string> texts_of(const Json* list, const char* name) {
   std::vector<std::string> out;
   if (list == nullptr) return out;
@@ -124,9 +85,19 @@ std::vector<std::pair<std::string, std::string>> files_of(const Json* list) {
 LlamaRequest read_llama(const Json& body, const ServedModel& model) {
   Fields fields(body);
   LlamaRequest out = read_answer(fields, model);
-  const Json* prompt = fields.take("prompt");
+  CompletionRequest& request = out.input.request;
+  const Json* given = fields.take("prompt");
   fields.end();
-  read_llama_prompts(prompt, model, out.input.request);
+  const bool continues = !request.restore.empty();
+  if (given == nullptr && !continues) fail_field("prompt", "'prompt' is missing");
+  const Json prompt = given == nullptr ? Json("") : *given;
+  if (!is_list_of_prompts(prompt)) {
+    request.prompts.emplace_back(read_prompt(prompt, "prompt", model, continues));
+    return out;
+  }
+  if (prompt.empty()) fail_field("prompt", "'prompt' is an empty list");
+  check_choices(prompt.size(), request.n);
+  for (const Json& each : prompt) request.prompts.emplace_back(read_prompt(each, "prompt", model, continues));
   return out;
 }
 

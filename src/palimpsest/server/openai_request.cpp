@@ -122,6 +122,7 @@ CompletionInput read_openai(const Json& body, bool chat, const ServedModel& mode
   input.shape = read_output_shape(fields);
   read_cache_fields(fields, model, input);
   read_stream_reports(fields, out);
+  out.verbose = fields.boolean("verbose", false);
   read_hints(fields);
   if (chat) {
     input.chat = read_chat(fields);

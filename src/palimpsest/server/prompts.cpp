@@ -1,8 +1,10 @@
 #include "palimpsest/server/prompts.h"
 
+#include <algorithm>
 #include <limits>
 #include <string>
 
+#include "palimpsest/server/fields.h"
 #include "palimpsest/text/vocabulary.h"
 
 namespace palimpsest {
@@ -16,12 +18,21 @@ std::vector<TokenId> tokens_of(const std::string& text, const char* field, const
   return tokens;
 }
 
-std::vector<TokenId> tokens_of(const Json& ids, const char* field) {
+TokenId read_token(const Json& id, const char* field) {
+  if (!id.is_number_integer() || id.get<long long>() < 0 || id.get<long long>() > std::numeric_limits<TokenId>::max())
+    fail_field(field, "'{}': {} is no token", field, id.dump(-1, ' ', true));
+  return id.get<TokenId>();
+}
+
+std::vector<TokenId> read_parts(const Json& parts, const char* field, const ServedModel& model, bool continues) {
   std::vector<TokenId> tokens;
-  for (const Json& id : ids) {
-    if (!id.is_number_integer() || id.get<long long>() < 0 || id.get<long long>() > std::numeric_limits<TokenId>::max())
-      fail_field(field, "'{}': {} is no token", field, id.dump());
-    tokens.push_back(id.get<TokenId>());
+  for (const Json& part : parts) {
+    if (!part.is_string()) {
+      tokens.push_back(read_token(part, field));
+      continue;
+    }
+    const auto more = model.vocabulary->tokenize(part.get<std::string>(), tokens.empty() && !continues, true);
+    tokens.insert(tokens.end(), more.begin(), more.end());
   }
   if (tokens.empty()) fail_field(field, "'{}': a list of tokens has none", field);
   return tokens;
@@ -29,10 +40,21 @@ std::vector<TokenId> tokens_of(const Json& ids, const char* field) {
 
 }  // namespace
 
+bool is_list_of_prompts(const Json& prompts) {
+  return prompts.is_array() && std::ranges::none_of(prompts, [](const Json& each) { return each.is_number(); });
+}
+
 std::vector<TokenId> read_prompt(const Json& prompt, const char* field, const ServedModel& model, bool continues) {
   if (prompt.is_string()) return tokens_of(prompt.get<std::string>(), field, model, continues);
-  if (prompt.is_array()) return tokens_of(prompt, field);
-  fail_field(field, "'{}' must be a string, a list of strings, or a list of tokens", field);
+  if (prompt.is_array()) return read_parts(prompt, field, model, continues);
+  if (!prompt.is_object())
+    fail_field(field, "'{}' must be a string, a list of tokens and strings, or a list of these", field);
+  Fields fields(prompt, std::string(field) + ".");
+  if (const Json* media = fields.take("multimodal_data"); media != nullptr && !media->empty())
+    fail_field(fields.path("multimodal_data"), "'{}' is not supported", fields.path("multimodal_data"));
+  const std::string text = fields.text("prompt_string", "");
+  fields.end();
+  return tokens_of(text, field, model, continues);
 }
 
 }  // namespace palimpsest

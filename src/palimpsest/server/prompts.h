@@ -1,4 +1,4 @@
-// Prompts in a request: a string, a list of strings, a list of tokens, or a list of lists of tokens.
+// Prompts in a request: a text, a list of tokens, a list of both, {"prompt_string": "text"}; or a list of these.
 #pragma once
 
 #include <vector>
@@ -9,10 +9,8 @@
 
 namespace palimpsest {
 
-// Several prompts, not one.
-inline bool is_list_of_prompts(const Json& prompts) {
-  return prompts.is_array() && (prompts.empty() || !prompts.front().is_number());
-}
+// Several prompts, not one: a list without numbers.
+bool is_list_of_prompts(const Json& prompts);
 
 // The tokens of one prompt, at least one. `continues`: the text continues a session, so it gets no BOS and may be
 // empty. `field`: its name in errors. Throws ApiError.

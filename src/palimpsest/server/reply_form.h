@@ -67,9 +67,10 @@ struct LlamaFormOptions {
     long long tokens = 0;
   };
   std::string model;
-  std::vector<Prompt> prompts;  // of each choice
-  Json settings;                // generation_settings
-  bool return_tokens = false;
+  std::vector<Prompt> prompts;                    // of each choice
+  Json settings;                                  // generation_settings
+  bool return_tokens = false;                     // of whole answers; parts of a stream have them
+  int context = 0;                                // in tokens; 0: not limited
   std::vector<std::string> response_fields = {};  // of the last object; empty: all
 };
 std::unique_ptr<ReplyForm> llama_form(LlamaFormOptions options);

@@ -128,7 +128,7 @@ ResponseRequest read_response(const Json& body, const Json& previous, const Serv
   if (fields.boolean("background", false)) fail_field("background", "'background' is not supported");
   fields.ignore({"include", "truncation", "metadata", "store", "user", "service_tier", "safety_identifier",
                  "prompt_cache_key", "prompt_cache_retention", "max_tool_calls", "top_logprobs", "previous_response_id",
-                 "stream_options"});
+                 "stream_options", "timings_per_token", "return_progress"});
   ResponseRequest out{.input = CompletionInput(model), .items = previous};
   CompletionInput& input = out.input;
   CompletionRequest& request = input.request;

@@ -347,6 +347,7 @@ void llama_completion(const Context& c, const In& in, Out& out) {
                         .prompts = prompts_of_answers(request, model),
                         .settings = sampling_json(request.request.sampler),
                         .return_tokens = asked.return_tokens,
+                        .context = request.request.method.evicts() ? 0 : model.context,
                         .response_fields = std::move(asked.response_fields)};
   form.settings["n_predict"] = form.settings["max_tokens"] = request.request.max_tokens;
   form.settings["ignore_eos"] = request.request.ignore_end;

@@ -94,6 +94,7 @@ EmbeddingInput read_texts(Fields& fields, const char* name, Service& service) {
   EmbeddingInput out{.texts = {},
                      .method = cache == nullptr ? parse_method("full") : parse_cache(*cache, model.method)};
   const Json* input = fields.take(name);
+  if (input == nullptr) input = fields.take("content");  // llama-server's name
   if (input == nullptr) fail_field(name, "'{}' is missing", name);
   if (input->is_array() && input->empty()) fail_field(name, "'{}' is an empty list", name);
   if (is_list_of_prompts(*input)) {

@@ -14,18 +14,19 @@ SAME = {"--port", "--host", "--temp", "--seed", "--n-predict", "--threads", "-ct
         "--chat-template", "--pooling", "--lora", "--ctx-size", "--alias", "--parallel",
         "--reasoning", "--reasoning-format"}
 # Those without an effect on answers here, or whose effect every server here has.
-IGNORED_VALUES = {"--batch-size", "--ubatch-size", "--n-gpu-layers", "-fa", "--cache-ram"}
+IGNORED_VALUES = {"--ubatch-size", "--n-gpu-layers", "-fa", "--cache-ram"}
 SWITCHES = {"--no-ui"}
 IGNORED = {"--offline", "--cont-batching", "--metrics", "--slots", "--no-slots", "--embedding", "--jinja",
            "--no-jinja", "--kv-unified", "--swa-full", "--verbose", "--no-mmproj", "--no-cache-idle-slots",
            "--reranking"}
-RENAMED = {"--slot-save-path": "--session-path", "--chat-template-file": "--chat-template",
-           "--cors-origins": "--cors-origin"}
+RENAMED = {"--batch-size": "--prefill-chunk", "--slot-save-path": "--session-path",
+           "--chat-template-file": "--chat-template", "--cors-origins": "--cors-origin"}
 
 
 def translated(arguments):
     out, model, template = [], None, False
-    slots = int(arguments[arguments.index("--parallel") + 1]) if "--parallel" in arguments else 1
+    divided = "--parallel" in arguments and "--kv-unified" not in arguments
+    slots = int(arguments[arguments.index("--parallel") + 1]) if divided else 1
     rest = iter(arguments)
     for flag in rest:
         if flag == "--hf-repo":

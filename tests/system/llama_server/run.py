@@ -21,7 +21,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 sys.path.insert(0, str(HERE.parent.parent.parent / "tools" / "setup"))
 import environment  # noqa: E402
-from server import REPO  # noqa: E402
+from server import REPO, free_port  # noqa: E402
 
 CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "palimpsest"
 SOURCE = "llama-cpp-python==0.3.36"
@@ -83,7 +83,7 @@ def main():
          *(["-k", args.only] if args.only else [])],
         cwd=suite, check=False,
         env={**os.environ, "LLAMA_SERVER_BIN_PATH": str(HERE / "launcher.py"), "PALIMPSEST_PROGRAM": args.program,
-             "PALIMPSEST_STORIES": str(stories.resolve()), "PYTHONPATH": f"{HERE}:{suite}"})
+             "PORT": str(free_port()), "PALIMPSEST_STORIES": str(stories.resolve()), "PYTHONPATH": f"{HERE}:{suite}"})
     known, unknown, mended = misses(), 0, 0
     found = results(report)
     for name, result in sorted(found.items()):
