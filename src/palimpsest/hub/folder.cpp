@@ -64,13 +64,18 @@ bool lock_now(int file) {
 
 }  // namespace
 
-fs::path models_folder() {
+std::optional<fs::path> models_folder_if_known() {
   if (const std::string given = variable("PALIMPSEST_MODELS"); !given.empty()) return given;
   if (const std::string data = variable("XDG_DATA_HOME"); !data.empty() && data.front() == '/')
     return fs::path(data) / "palimpsest" / "models";
   const std::string home = variable("HOME");
-  if (home.empty()) fail("neither HOME nor PALIMPSEST_MODELS is set: name a folder for models in PALIMPSEST_MODELS");
+  if (home.empty()) return std::nullopt;
   return fs::path(home) / ".local" / "share" / "palimpsest" / "models";
+}
+
+fs::path models_folder() {
+  if (auto folder = models_folder_if_known()) return *folder;
+  fail("neither HOME nor PALIMPSEST_MODELS is set: name a folder for models in PALIMPSEST_MODELS");
 }
 
 std::uint64_t ModelRecord::bytes() const {
@@ -108,7 +113,7 @@ std::optional<PulledModel> pulled_model(const fs::path& folder) {
 std::vector<PulledModel> pulled_models() {
   std::vector<PulledModel> out;
   std::error_code error;
-  for (const auto& entry : fs::directory_iterator(models_folder(), error))
+  for (const auto& entry : fs::directory_iterator(models_folder_if_known().value_or(fs::path()), error))
     if (is_safe_file_name(entry.path().filename().string()))
       if (auto model = pulled_model(entry.path())) out.push_back(std::move(*model));
   std::ranges::sort(out, {}, [](const PulledModel& each) { return each.record.name; });
@@ -118,7 +123,7 @@ std::vector<PulledModel> pulled_models() {
 std::vector<PartOfModel> incomplete_models() {
   std::vector<PartOfModel> out;
   std::error_code error;
-  for (const auto& entry : fs::directory_iterator(models_folder(), error)) {
+  for (const auto& entry : fs::directory_iterator(models_folder_if_known().value_or(fs::path()), error)) {
     const std::string key = entry.path().filename().string();
     if (!is_safe_file_name(key) || pulled_model(entry.path())) continue;
     PartOfModel part{.name = name_of_key(key)};

@@ -19,7 +19,8 @@
 
 namespace palimpsest {
 
-std::filesystem::path models_folder();  // throws Error if there is neither such a variable nor $HOME
+std::filesystem::path models_folder();  // throws Error if none of these variables is set
+std::optional<std::filesystem::path> models_folder_if_known();
 
 struct ModelFile {
   std::string name;

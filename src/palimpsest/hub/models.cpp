@@ -37,7 +37,7 @@ std::vector<fs::path> hub_folders(const HubName& name) {
   const std::string begin = lower_case(key_of_hub(name.user, name.repo, name.tag));
   std::vector<fs::path> out;
   std::error_code error;
-  for (const auto& entry : fs::directory_iterator(models_folder(), error)) {
+  for (const auto& entry : fs::directory_iterator(models_folder_if_known().value_or(fs::path()), error)) {
     const std::string key = lower_case(entry.path().filename().string());
     if (name.tag.empty() ? key.starts_with(begin) : key == begin) out.push_back(entry.path());
   }
@@ -57,8 +57,9 @@ std::vector<fs::path> folders_of(const std::string& text) {
   const std::string name = long_name(text);
   if (is_hub_name(name)) return hub_folders(parse_hub_name(name));
   const std::string key = lower_case(name);
-  if (!is_safe_file_name(key)) return {};
-  fs::path folder = models_folder() / key;
+  const auto all = models_folder_if_known();
+  if (!all || !is_safe_file_name(key)) return {};
+  fs::path folder = *all / key;
   if (!is_folder(folder)) return {};
   return {std::move(folder)};
 }
