@@ -44,8 +44,8 @@ messages, Ctrl-R searches them, Alt-Enter begins a line, and pasted lines are on
   /exit           quits (also: end of input)
 Ctrl-C stops an answer; twice at the prompt, it quits.
 
-Without -m, -hf and $PALIMPSEST_MODEL: SmolLM2, if it was pulled; on a terminal it is offered once. Else the default
-model.
+Without -m, -hf and $PALIMPSEST_MODEL: SmolLM2, if it was pulled; on a terminal it is offered once. Else the
+default model.
 
 Examples:
   palimpsest chat -m smollm2

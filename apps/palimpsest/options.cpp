@@ -65,7 +65,7 @@ void add_model_flags(CLI::App& command, ModelFlags& flags) {
   command
       .add_option("--hf-repo", flags.hub,
                   "model of Hugging Face, pulled if it is not on this machine (see `palimpsest pull`)")
-      ->type_name("USER/REPO[:QUANT]")
+      ->type_name("USER/REPO:QUANT")
       ->excludes("--model")
       ->excludes("--synthetic")
       ->group(group);

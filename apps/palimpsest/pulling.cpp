@@ -58,8 +58,8 @@ Pulled pull_with_progress(const std::string& text, const std::string& name) {
   else if (pulled.linked && last == 0)
     fmt::print(stderr, "palimpsest: {} is in Hugging Face's cache already: linked\n", visible_text(record.name));
   else
-    fmt::print(stderr, "palimpsest: {} in {:.1f} s; `palimpsest chat -m {}`\n", decimal_bytes(last - first),
-               seconds.count(), visible_text(record.name));
+    fmt::print(stderr, "palimpsest: {} in {:.1f} s; its name: -m {}\n", decimal_bytes(last - first), seconds.count(),
+               visible_text(record.name));
   return pulled;
 }
 
@@ -78,8 +78,8 @@ std::string offer_first_model() {
   if (fs::exists(answered, error)) return {};
   const CatalogueEntry& entry = *find_in_catalogue(name);
   fmt::print(stderr,
-             "No model was named. Pull {} ({}, {}) into {} and chat with it? It is asked once; "
-             "`palimpsest pull {}` does the same later. [Y/n] ",
+             "No model was named (-m). Pull {} ({}, {}) into {} and chat with it?\n"
+             "This is asked once; `palimpsest pull {}` does the same later. [Y/n] ",
              entry.title, decimal_bytes(entry.size), entry.licence, models_folder().string(), name);
   std::fflush(stderr);
   std::string line;

@@ -42,9 +42,9 @@ TEST_F(HubCommands, AModelIsPulledListedUsedAndRemoved) {
   EXPECT_TRUE(has(command({"list"}).out, "hf:some/stories-GGUF:Q8_0")) << command({"list"}).out;
 
   hub_.forget();
-  for (const Words& words :
-       {Words{"run", "-m", "hf:some/stories-GGUF", "-n", "1", "--json"}, {"run", "-hf", "some/stories-GGUF:q8_0", "-n", "1", "--json"},
-        {"info", "hf:some/stories-GGUF:Q8_0", "--json"}}) {
+  for (const Words& words : {Words{"run", "-m", "hf:some/stories-GGUF", "-n", "1", "--json"},
+                             {"run", "-hf", "some/stories-GGUF:q8_0", "-n", "1", "--json"},
+                             {"info", "hf:some/stories-GGUF:Q8_0", "--json"}}) {
     const Finished done = command(words);
     EXPECT_EQ(done.code, 0) << done.err;
     EXPECT_TRUE(has(done.out, path)) << done.out;

