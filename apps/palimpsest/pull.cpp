@@ -42,7 +42,8 @@ void add_pull(CLI::App& app, Action& action) {
   command->add_option("MODEL", flags->model, "name, hf:USER/REPO[:QUANT], or address")->type_name("MODEL")->required();
   command->add_option("--name", flags->name, "name of a model that is pulled by its address")
       ->type_name("NAME")
-      ->default_str("the file's name");
+      ->default_str("the file's name")
+      ->group("Model");
   command->callback([&action, flags] {
     action = [flags] {
       fmt::print("{}\n", pull_with_progress(flags->model, flags->name).model.path().string());
