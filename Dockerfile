@@ -16,6 +16,7 @@ FROM debian:forky-slim
 COPY --from=build /palimpsest/build-package/palimpsest_*.deb /tmp/
 COPY packages/container/install.sh packages/container/healthy.sh /tmp/
 RUN /tmp/install.sh /tmp/palimpsest_*.deb /tmp/healthy.sh
+ENV PALIMPSEST_MODELS=/models
 USER 10001:10001
 VOLUME ["/models", "/sessions"]
 EXPOSE 8080

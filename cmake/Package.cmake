@@ -41,6 +41,7 @@ set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_COMMAND_PACKAGE_NAME palimpsest)
 set(CPACK_DEBIAN_COMMAND_PACKAGE_SECTION science)
+set(CPACK_DEBIAN_COMMAND_PACKAGE_RECOMMENDS "ca-certificates")  # palimpsest pull
 set(CPACK_DEBIAN_COMMAND_DESCRIPTION "language models in constant memory: command, server, default model
  Runs GGUF models with a KV cache of fixed size: an eviction policy chooses
  which tokens are kept. Serves OpenAI's HTTP API.")
@@ -50,7 +51,7 @@ set(CPACK_DEBIAN_COMMAND_PACKAGE_CONTROL_EXTRA ${PROJECT_SOURCE_DIR}/packages/de
 set(CPACK_DEBIAN_LIBRARY_PACKAGE_NAME libpalimpsest-dev)
 set(CPACK_DEBIAN_LIBRARY_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_LIBRARY_PACKAGE_SHLIBDEPS OFF)
-set(CPACK_DEBIAN_LIBRARY_PACKAGE_DEPENDS "libggml-dev, libllama-dev, libhwy-dev, libfmt-dev, libspdlog-dev, nlohmann-json3-dev, libcpp-httplib-dev")
+set(CPACK_DEBIAN_LIBRARY_PACKAGE_DEPENDS "libggml-dev, libllama-dev, libhwy-dev, libfmt-dev, libspdlog-dev, nlohmann-json3-dev, libcpp-httplib-dev, zlib1g-dev")
 set(CPACK_DEBIAN_LIBRARY_DESCRIPTION "language models in constant memory: development files
  A static library, its headers, and find_package(palimpsest) for CMake.")
 include(CPack)

@@ -270,10 +270,16 @@ void add_bench_serve(CLI::App& bench, Action& action) {
   hide_layerwise_flag(*command);
   add_json_flag(*command, flags->json);
   command->add_option("--plot", flags->plot, "write a chart to this SVG file")->type_name("FILE")->group("Output");
-  for (const char* local :
-       {"--model", "--synthetic", "--device", "--tensor-split", "--rpc", "--portable", "--no-repack", "--ctx-size",
-        "--threads", "--threads-batch", "--max-num-seqs", "--cache-memory", "--prefix-cache-memory", "--cache-type",
-        "--cache-type-k", "--cache-type-v", "--page-size", "--prefill-chunk", "--prefill-layerwise"})
+  for (const char* local : {"--model",         "--hf-repo",
+                            "--synthetic",     "--device",
+                            "--tensor-split",  "--rpc",
+                            "--portable",      "--no-repack",
+                            "--ctx-size",      "--threads",
+                            "--threads-batch", "--max-num-seqs",
+                            "--cache-memory",  "--prefix-cache-memory",
+                            "--cache-type",    "--cache-type-k",
+                            "--cache-type-v",  "--page-size",
+                            "--prefill-chunk", "--prefill-layerwise"})
     url->excludes(command->get_option(local));  // options of the server's own command line
   command->callback([flags, command, &action] {
     for (const char* name : {"--method", "--policy", "--mechanism", "--positions", "--budget", "--sinks"})

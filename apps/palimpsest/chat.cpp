@@ -12,6 +12,7 @@
 #include "palimpsest/line_editor.h"
 #include "palimpsest/memory_view.h"
 #include "palimpsest/progress.h"
+#include "palimpsest/pulling.h"
 #include "palimpsest/text/utf8.h"
 #include "palimpsest/text/visible_text.h"
 
@@ -43,7 +44,12 @@ messages, Ctrl-R searches them, Alt-Enter begins a line, and pasted lines are on
   /exit           quits (also: end of input)
 Ctrl-C stops an answer; twice at the prompt, it quits.
 
+Without -m, -hf and $PALIMPSEST_MODEL: SmolLM2, if it was pulled; on a terminal it is offered once. Else the
+default model.
+
 Examples:
+  palimpsest chat -m smollm2
+  palimpsest chat -hf ggml-org/gemma-3-1b-it-GGUF:Q4_K_M
   palimpsest chat -m model.gguf
   palimpsest chat -m model.gguf --system "Answer in one sentence." --temp 0.2
   printf 'Hello\nWhat did I say?\n' | palimpsest chat -m model.gguf --method streaming:budget=1024)";
@@ -245,7 +251,12 @@ void add_chat(CLI::App& app, Action& action) {
   add_sampling_flags(*command, flags->sampling);
   add_grammar_flags(*command, flags->sampling);
   add_draft_flags(*command, flags->drafts);
-  command->callback([&action, flags] { action = [flags] { return Chat(*flags).talk(); }; });
+  command->callback([&action, flags] {
+    action = [flags] {
+      if (!names_model(flags->model)) flags->model.path = offer_first_model();
+      return Chat(*flags).talk();
+    };
+  });
 }
 
 }  // namespace palimpsest::cli

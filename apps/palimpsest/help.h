@@ -11,7 +11,7 @@ struct ShortName {
   const char *given, *name;
 };
 inline constexpr ShortName kShortNames[] = {
-    {"-ctk", "--cache-type-k"}, {"-ctv", "--cache-type-v"}, {"-md", "--draft-model"}};
+    {"-ctk", "--cache-type-k"}, {"-ctv", "--cache-type-v"}, {"-md", "--draft-model"}, {"-hf", "--hf-repo"}};
 
 // "  left      right", wrapped with a hanging indent.
 std::string help_row(const std::string& left, const std::string& right);

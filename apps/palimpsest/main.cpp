@@ -12,6 +12,7 @@
 #include "palimpsest/core/error.h"
 #include "palimpsest/core/version.h"
 #include "palimpsest/help.h"
+#include "palimpsest/hub/download.h"
 
 namespace palimpsest::cli {
 namespace {
@@ -20,7 +21,8 @@ constexpr const char* kMainFooter = R"(Examples:
   palimpsest run                                     the default model
   palimpsest run -m model.gguf -p "Once upon" -n -1  generates until Ctrl-C in a fixed-size KV cache
   palimpsest run -m model.gguf -f book.txt --method streaming:budget=1024,sinks=4
-  palimpsest chat -m model.gguf                      chat of any length
+  palimpsest pull smollm2                            fetches a model that chats (98 MB)
+  palimpsest chat -m smollm2                         chat of any length
   palimpsest serve -m model.gguf                     OpenAI-compatible HTTP server
   palimpsest info model.gguf                         dimensions, tensors, cache size
   palimpsest methods                                 list of eviction methods
@@ -57,6 +59,8 @@ int run_program(int argc, char** argv) {
   add_chat(app, action);
   add_serve(app, action);
   add_info(app, action);
+  add_pull(app, action);
+  add_pulled(app, action);
   add_methods(app, action);
   add_eval(app, action);
   add_heads(app, action);
@@ -89,6 +93,9 @@ int run_program(int argc, char** argv) {
 int main(int argc, char** argv) {
   try {
     return palimpsest::cli::run_program(argc, argv);
+  } catch (const palimpsest::PullStopped&) {
+    fmt::print(stderr, "palimpsest: stopped; pulling the model again goes on from here\n");
+    return palimpsest::cli::kInterrupted;
   } catch (const palimpsest::Error& error) {
     fmt::print(stderr, "palimpsest: error: {}\n", error.what());
   } catch (const std::bad_alloc&) {

@@ -14,7 +14,10 @@
 #include "palimpsest/default_model.h"
 #include "palimpsest/engine/repeat.h"
 #include "palimpsest/evict/method_plan.h"
+#include "palimpsest/hub/catalogue.h"
+#include "palimpsest/hub/models.h"
 #include "palimpsest/progress.h"
+#include "palimpsest/pulling.h"
 #include "palimpsest/scheduler_flags.h"
 #include "palimpsest/system.h"
 
@@ -48,8 +51,8 @@ std::vector<double> parse_split(const std::string& text) {
 
 void add_model_flags(CLI::App& command, ModelFlags& flags) {
   const char* group = "Model";
-  command.add_option("-m,--model", flags.path, "model file (GGUF)")
-      ->type_name("FILE")
+  command.add_option("-m,--model", flags.path, "model file (GGUF), or name of a pulled model (`palimpsest list`)")
+      ->type_name("FILE|NAME")
       ->default_str("$PALIMPSEST_MODEL, else the included default model")
       ->group(group);
   command
@@ -58,6 +61,13 @@ void add_model_flags(CLI::App& command, ModelFlags& flags) {
                   "speed measurements only")
       ->type_name("SHAPE")
       ->excludes("--model")
+      ->group(group);
+  command
+      .add_option("--hf-repo", flags.hub,
+                  "model of Hugging Face, pulled if it is not on this machine (see `palimpsest pull`)")
+      ->type_name("USER/REPO:QUANT")
+      ->excludes("--model")
+      ->excludes("--synthetic")
       ->group(group);
   command
       .add_option("--device", flags.options.device,
@@ -132,9 +142,23 @@ void add_text_model_flags(CLI::App& command, ModelFlags& flags) {
   command.get_option("--synthetic")->group("");
 }
 
+namespace {
+
+std::string model_in_environment() {
+  const char* named = std::getenv("PALIMPSEST_MODEL");
+  return named == nullptr ? "" : named;
+}
+
+}  // namespace
+
+bool names_model(const ModelFlags& flags) {
+  return !flags.path.empty() || !flags.hub.empty() || !flags.synthetic.empty() || !model_in_environment().empty();
+}
+
 std::optional<std::string> known_model(const ModelFlags& flags) {
-  if (!flags.path.empty()) return flags.path;
-  if (const char* named = std::getenv("PALIMPSEST_MODEL"); named != nullptr && *named != '\0') return named;
+  if (!flags.hub.empty()) return hub_model_path(flags.hub);
+  if (!flags.path.empty()) return resolve_model(flags.path);
+  if (const std::string named = model_in_environment(); !named.empty()) return resolve_model(named);
   if (const auto built_in = default_model()) return built_in->string();
   return std::nullopt;
 }
@@ -146,8 +170,10 @@ bool on_host(const ModelFlags& flags) {
 
 std::string model_path(const ModelFlags& flags) {
   if (const auto known = known_model(flags)) return *known;
-  fail("no model given and the default model '{}' is not installed: name a GGUF file with -m or $PALIMPSEST_MODEL",
-       kDefaultModel);
+  fail(
+      "no model given and the default model '{}' is not installed: name a GGUF file or a pulled model with -m or "
+      "$PALIMPSEST_MODEL (`palimpsest pull {}` fetches one)",
+      kDefaultModel, kFirstModel);
 }
 
 std::shared_ptr<Model> load_model(const ModelFlags& flags) {
@@ -326,7 +352,7 @@ void add_draft_flags(CLI::App& command, DraftFlags& flags) {
       command.add_flag("--lookup", flags.lookup, "draft what followed the last tokens earlier in the text")
           ->group(group);
   command.add_option("--draft-model", flags.model, "draft with a smaller model of the same vocabulary")
-      ->type_name("FILE")
+      ->type_name("FILE|NAME")
       ->excludes(lookup)
       ->group(group);
   command.add_option("--draft-method", flags.method, "eviction method of the draft model's cache")
@@ -378,8 +404,9 @@ std::optional<Speculation> speculation_of(const DraftFlags& flags, const Vocabul
   DecoderSpeed speed;
   if (!drafts.price) speed = measure_decoder(decoder, drafts.max);
   if (flags.lookup) return std::make_optional<Speculation>(std::make_unique<LookupDrafter>(), drafts, speed.price);
-  const auto model = Model::load(flags.model, {});
-  check_same_vocabulary(vocabulary, *Vocabulary::load(flags.model));
+  const std::string path = resolve_model(flags.model);
+  const auto model = Model::load(path, {});
+  check_same_vocabulary(vocabulary, *Vocabulary::load(path));
   SessionOptions options;
   options.method = parse_method(flags.method);
   validate(options.method);

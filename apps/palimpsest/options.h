@@ -17,7 +17,8 @@ namespace palimpsest::cli {
 inline constexpr const char* kChatTemplateHelp = "chat template: chatml, llama3, gemma, ..., or a file in Jinja";
 
 struct ModelFlags {
-  std::string path;       // -m; empty: $PALIMPSEST_MODEL, else the default model
+  std::string path;       // -m: a file or a name (hub/names.h); empty: $PALIMPSEST_MODEL, else the default model
+  std::string hub;        // -hf: USER/REPO[:QUANT], pulled if it is not there
   std::string synthetic;  // name of a shape: random weights instead of a file
   ModelOptions options;
   std::string tensor_split;  // "3,1"; empty: by free memory
@@ -25,9 +26,11 @@ struct ModelFlags {
 void add_model_flags(CLI::App& command, ModelFlags& flags);
 // For commands that need a vocabulary: --synthetic is hidden in --help and refused with an explanation.
 void add_text_model_flags(CLI::App& command, ModelFlags& flags);
-std::optional<std::string> known_model(const ModelFlags& flags);  // none: not given, and there is no default model
-bool on_host(const ModelFlags& flags);                            // on the CPU's fast path
-std::string model_path(const ModelFlags& flags);                  // throws Error that says how to get a model
+bool names_model(const ModelFlags& flags);  // by a flag or $PALIMPSEST_MODEL
+// The file. none: not given, and there is no default model. Throws Error for a name without a model.
+std::optional<std::string> known_model(const ModelFlags& flags);
+bool on_host(const ModelFlags& flags);            // on the CPU's fast path
+std::string model_path(const ModelFlags& flags);  // throws Error that says how to get a model
 std::shared_ptr<Model> load_model(const ModelFlags& flags);
 
 constexpr long long kMaxTokens = 1LL << 40;            // limit of token counts in flags

@@ -150,7 +150,13 @@ int serve(ServeFlags flags) {
 
   const bool templates = !flags.chat_template.empty() || loaded.vocabulary->has_chat_template();
   std::vector<std::string> names = names_of(flags.alias);
-  if (names.empty()) names = {std::filesystem::path(loaded.model->path()).stem().string()};
+  if (names.empty()) {
+    names = {std::filesystem::path(loaded.model->path()).stem().string()};
+    // A model by name answers to it, too.
+    std::error_code ignored;
+    if (const std::string& given = flags.model.path; !given.empty() && !std::filesystem::exists(given, ignored))
+      names.push_back(given);
+  }
   ServedModel served{
       .vocabulary = loaded.vocabulary,
       .name = names.front(),

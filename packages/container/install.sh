@@ -4,8 +4,8 @@
 set -eu
 export DEBIAN_FRONTEND=noninteractive
 apt-get update -qq
-apt-get install -y -qq --no-install-recommends "$1"
+apt-get install -y -qq --no-install-recommends "$1" ca-certificates
 install -D -m 755 "$2" /usr/lib/palimpsest/healthy.sh
 mkdir -p /models /sessions
-chown 10001:10001 /sessions
+chown 10001:10001 /models /sessions
 rm -rf /var/lib/apt/lists/* /var/cache/apt/* /var/log/* "$1" "$2"

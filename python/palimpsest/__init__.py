@@ -17,6 +17,7 @@ from ._method import method_text, methods
 from ._palimpsest import Error, Head, PolicyError, policies, version
 from ._policy import Policy, register
 from ._views import StepArray, StepPassed
+from .hub import catalogue, pull, pulled
 from .memory import HeadMemory, MemoryMap
 from .model import Generation, Model, Score, default_model
 from .server import Server
@@ -25,5 +26,6 @@ from .session import Session
 __version__ = version
 __all__ = [
     "Error", "Generation", "Head", "HeadMemory", "MemoryMap", "Model", "Policy", "PolicyError", "Score", "Server", "Session",
-    "StepArray", "StepPassed", "default_model", "evaluate", "method_text", "methods", "policies", "register",
+    "StepArray", "StepPassed", "catalogue", "default_model", "evaluate", "method_text", "methods", "policies", "pull", "pulled",
+    "register",
 ]  # fmt: skip

@@ -126,7 +126,7 @@ class Model:
         """Opens a model.
 
         Args:
-            path: a GGUF file; None: `default_model()`.
+            path: a GGUF file, or the name of a model that `pull` fetched; None: `default_model()`.
             threads: of each session's steps; None: one per core, one for very small models. The text does not depend on it.
             device: a ggml device, as ``palimpsest info --devices`` lists them.
             portable: use stock ggml operators on the CPU, too.

@@ -63,7 +63,7 @@ inline void check_signals() {
 void check_process();
 
 struct PyModel {
-  PyModel(const std::string& path, std::optional<int> threads, const std::string& device, bool portable, int context);
+  PyModel(const std::string& name, std::optional<int> threads, const std::string& device, bool portable, int context);
   std::shared_ptr<Model> model;
   std::shared_ptr<Vocabulary> vocabulary;
   StepThreads threads = 1;
@@ -81,5 +81,6 @@ void bind_generation(nb::module_& module);
 void bind_policy(nb::module_& module);
 void bind_evaluation(nb::module_& module);
 void bind_server(nb::module_& module);
+void bind_hub(nb::module_& module);
 
 }  // namespace palimpsest::python

@@ -10,6 +10,7 @@
 #include "palimpsest/core/cache_type.h"
 #include "palimpsest/core/cpu_level.h"
 #include "palimpsest/engine/repeat.h"
+#include "palimpsest/hub/models.h"
 
 namespace palimpsest::python {
 namespace {
@@ -60,7 +61,7 @@ void check_process() {
         "the child only, or use multiprocessing's start method 'spawn'");
 }
 
-PyModel::PyModel(const std::string& path, std::optional<int> given_threads, const std::string& device, bool portable,
+PyModel::PyModel(const std::string& name, std::optional<int> given_threads, const std::string& device, bool portable,
                  int context) {
   check_process();
   if (given_threads && (*given_threads < 1 || *given_threads > 512))
@@ -68,6 +69,7 @@ PyModel::PyModel(const std::string& path, std::optional<int> given_threads, cons
   opened_in = ::getpid();
   static const bool limited = (limit_cpu_level(), true);
   static_cast<void>(limited);
+  const std::string path = resolve_model(name);
   model = Model::load(path, {.device = device, .portable = portable, .context = context});
   vocabulary = Vocabulary::load(path);
   threads = given_threads ? StepThreads(*given_threads) : default_threads(model->hyper());

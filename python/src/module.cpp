@@ -78,6 +78,7 @@ NB_MODULE(_palimpsest, m) {
   bind_policy(m);
   bind_evaluation(m);
   bind_server(m);
+  bind_hub(m);
 }
 
 }  // namespace palimpsest::python

@@ -28,7 +28,13 @@ class ChatTerminal : public WithDefaultModel {
   Finished tmux(const Words& words) const {
     Words all = {"tmux", "-u", "-f", "/dev/null", "-L", "palimpsest-" + std::to_string(::getpid())};
     all.insert(all.end(), words.begin(), words.end());
-    return run_program("/usr/bin/env", all, {}, {{"LC_ALL", "C.UTF-8"}, {"XDG_STATE_HOME", scratch_}, {"TMUX", ""}});
+    return run_program("/usr/bin/env", all, {},
+                       {{"LC_ALL", "C.UTF-8"},
+                        {"XDG_STATE_HOME", scratch_},
+                        {"TMUX", ""},
+                        {"PALIMPSEST_MODEL", ""},
+                        {"PALIMPSEST_MODELS", scratch_ + "/models"},
+                        {"PIP_INDEX_URL", "http://127.0.0.1:9/simple"}});
   }
   void start(const Words& more = {}) {
     Words words =
@@ -93,6 +99,29 @@ TEST_F(ChatTerminal, LinesAreEditedAndRecalled) {
   ASSERT_EQ(talk["messages"].size(), 2u) << talk;
   EXPECT_EQ(talk["messages"][0]["content"], "Hello there");
   enter("/exit");
+}
+
+// Without a model: a real one is offered until it is declined. The package index cannot be reached here.
+TEST_F(ChatTerminal, AModelIsOfferedOnce) {
+  const auto begin = [&] {
+    tmux({"kill-server"});
+    const Finished begun = tmux({"new-session", "-d", "-x", "120", "-y", "50", command_path(), "chat", "-t", "1", "-n",
+                                 "4", "--chat-template", "chatml"});
+    ASSERT_EQ(begun.code, 0) << begun.err;
+  };
+  begin();
+  wait_for("[Y/n]");
+  EXPECT_NE(screen().find("SmolLM2 135M Instruct, Q4_1 (98.4 MB, Apache-2.0)"), std::string::npos) << screen();
+  enter("");
+  wait_for("\n>");  // the default model
+  EXPECT_NE(screen().find("127.0.0.1 cannot be reached"), std::string::npos) << screen();
+  begin();
+  wait_for("[Y/n]");
+  enter("n");
+  wait_for("\n>");
+  begin();
+  wait_for("\n>");
+  EXPECT_EQ(screen().find("[Y/n]"), std::string::npos) << screen();
 }
 
 TEST_F(ChatTerminal, PastedLinesAreOneMessage) {

@@ -1,4 +1,4 @@
-// The palimpsest command under test, without a model from the environment.
+// The palimpsest command under test, without a model from the environment or the user's folder.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -13,7 +13,8 @@ using Words = std::vector<std::string>;
 std::string command_path();  // of the program under test
 
 inline Finished command(const Words& words, const std::string& input = {}) {
-  return run_program(command_path(), words, input, {{"PALIMPSEST_MODEL", ""}});
+  return run_program(command_path(), words, input,
+                     {{"PALIMPSEST_MODEL", ""}, {"PALIMPSEST_MODELS", "/nowhere/models"}});
 }
 
 // Exit code 2, empty standard output, one line on standard error with the prefix of errors and `part`.

@@ -26,6 +26,8 @@ TEST(CommonErrors, NoModel) {
   std::filesystem::copy_file(command_path(), alone, std::filesystem::copy_options::overwrite_existing);
   expect_page_has(run_program(alone.string(), {"run"}, "", {{"PALIMPSEST_MODEL", ""}}));
   expect_page_has(command({"run", "-m", "/nowhere/nowhere.gguf"}), "/nowhere/nowhere.gguf", "nowhere.gguf");
+  expect_page_has(command({"run", "-m", "smolm2"}));
+  expect_page_has(command({"run", "-m", "smollm2"}));
 }
 
 TEST(CommonErrors, NotAModel) {

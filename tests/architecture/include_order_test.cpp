@@ -33,6 +33,7 @@ const std::map<std::string, std::set<std::string>>& allowed() {
       {"matmul", {"core"}},
       {"text", {"core"}},
       {"model", {"core", "matmul", "cache/geometry.h"}},
+      {"hub", {"core"}},
       {"graph", {"core", "model", "matmul", "attention", "cache"}},
       {"engine", {"core", "graph", "model", "evict", "text", "cache", "policy", "budget", "attention"}},
       {"server", {"core", "engine", "text", "evict", "budget", "model", "cache"}},

@@ -31,6 +31,7 @@ NEEDS = {
     r"sweep bench/": "minutes (make sweep)",
     r"--num-prompts 200|--reps 3": "minutes",
     r'curl .*/v1/sessions/|"session":': "a server with --session-path",
+    r"palimpsest (pull|rm)": "the network (tests/hub)",
     r"palimpsest chat": "a terminal (tests/apps/chat_test.cpp)",
     r"-f notes\.md|-md draft": "a second model",
 }

@@ -21,9 +21,11 @@ constexpr std::array<std::uint32_t, 64> kRound = {
     0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
     0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
 
-using State = std::array<std::uint32_t, 8>;
+constexpr std::size_t kBlock = 64;
 
-void add_block(State& state, std::string_view block) {
+}  // namespace
+
+void Sha256::add_block(State& state, std::string_view block) {
   std::array<std::uint32_t, 64> w;
   const auto byte = [&](std::size_t i) { return static_cast<std::uint32_t>(static_cast<unsigned char>(block[i])); };
   for (std::size_t i = 0; i < 16; ++i)
@@ -42,21 +44,37 @@ void add_block(State& state, std::string_view block) {
   for (std::size_t i = 0; i < state.size(); ++i) state[i] += more[i];
 }
 
-}  // namespace
+void Sha256::add(std::string_view data) {
+  bytes_ += data.size();
+  if (!rest_.empty()) {
+    const std::string_view head = data.substr(0, kBlock - rest_.size());
+    rest_ += head;
+    data.remove_prefix(head.size());
+    if (rest_.size() < kBlock) return;
+    add_block(state_, rest_);
+    rest_.clear();
+  }
+  for (; data.size() >= kBlock; data.remove_prefix(kBlock)) add_block(state_, data.substr(0, kBlock));
+  rest_ += data;
+}
 
-std::string sha256_hex(std::string_view data) {
-  State state = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
-  constexpr std::size_t kBlock = 64;
-  std::string end(data.substr(data.size() / kBlock * kBlock));  // the rest, one bit, zeros, the length in bits
+std::string Sha256::hex() const {
+  State state = state_;
+  std::string end = rest_;  // then one bit, zeros, the length in bits
   end += '\x80';
   while (end.size() % kBlock != kBlock - 8) end += '\0';
-  const std::uint64_t bits = std::uint64_t{data.size()} * 8;
+  const std::uint64_t bits = bytes_ * 8;
   for (int shift = 56; shift >= 0; shift -= 8) end += static_cast<char>(bits >> shift & 0xFF);
-  for (; data.size() >= kBlock; data.remove_prefix(kBlock)) add_block(state, data.substr(0, kBlock));
   for (std::size_t at = 0; at < end.size(); at += kBlock) add_block(state, std::string_view(end).substr(at, kBlock));
   std::string hex;
   for (const std::uint32_t word : state) hex += fmt::format("{:08x}", word);
   return hex;
+}
+
+std::string sha256_hex(std::string_view data) {
+  Sha256 sum;
+  sum.add(data);
+  return sum.hex();
 }
 
 }  // namespace palimpsest
