@@ -17,6 +17,7 @@ void add_serve(CLI::App& app, Action& action);
 void add_info(CLI::App& app, Action& action);
 void add_methods(CLI::App& app, Action& action);
 void add_eval(CLI::App& app, Action& action);
+void add_fit(CLI::App& app, Action& action);
 void add_heads(CLI::App& app, Action& action);
 void add_bench(CLI::App& app, Action& action);
 void add_sweep(CLI::App& app, Action& action);
