@@ -35,10 +35,10 @@ constexpr const char* kFitFooter =
   model.temporal  scorer of policy temporal
 Each names the model that it was made for; other models refuse it. The text is FILE, or texts that the model
 writes itself. A fit that was stopped goes on when the same command is given again (its state is model.fit).
-At the end a table compares methods with and without the files: facts found in a text of 1,024 tokens that was
-compressed before the questions, and perplexity of a text that was not fitted to, at 1/4, 1/8, 1/16 of the text.
-Not supported: layers that have KV heads of different shapes, --portable, --device, --rpc (palimpsest heads
-measures some of the files for such models).
+At the end a table compares methods with and without the files, at budgets of 1/4, 1/8 and 1/16 of the text:
+facts found in a text of 1,024 tokens that was compressed before the questions, and perplexity of a text that
+was not fitted to. Not supported: layers that have KV heads of different shapes (palimpsest heads measures some
+of the files for such models), --lora, --portable, --device, --rpc.
 
 Examples:
   palimpsest fit -m model.gguf
@@ -166,8 +166,21 @@ bool measure_table(Fit& fit, const Comparison& comparison, const std::vector<Com
   return true;
 }
 
+// What a file beside the model changes in method auto, which uses it by itself: it may be worse.
+void print_effect(const FitState& state, const std::vector<ComparisonRow>& rows) {
+  const ComparisonRow &before = rows[kAutoBefore], &after = rows[kAutoAfter];
+  double recall = 0, nll = 0;
+  for (const int part : Comparison::kParts) {
+    const FitResult &a = state.results.at(result_key(before, part)), &b = state.results.at(result_key(after, part));
+    recall += (b.recall() - a.recall()) / std::size(Comparison::kParts);
+    nll += (b.nll - a.nll) / std::size(Comparison::kParts);
+  }
+  fmt::print("auto uses {} now; mean change: facts {:+.0f} points, perplexity {:+.1f}%{}\n", after.scorer, 100 * recall,
+             100 * (std::exp(nll) - 1), recall < 0 || nll > 0.01 ? "; delete this file to keep auto as it was" : "");
+}
+
 void print_table(const FitState& state, const Comparison& comparison, const std::vector<ComparisonRow>& rows,
-                 const std::string& text) {
+                 const std::string& text, bool beside) {
   fmt::print("\n{}: {} questions about facts in {} tokens, compressed before the questions; perplexity of {} tokens\n",
              text, comparison.questions(), thousands(comparison.length()), thousands(comparison.held()));
   fmt::print("{:30} | {:^23} | {:^26}\n", "", "facts found", "perplexity");
@@ -189,6 +202,7 @@ void print_table(const FitState& state, const Comparison& comparison, const std:
   }
   if (full.right == 0)
     fmt::print("the full cache finds no fact: this model cannot answer such questions, and recall says nothing\n");
+  if (beside) print_effect(state, rows);
   fmt::print("+: with fitted files. 95% of repetitions are within {:.0f} points for a share near 50%\n",
              100 * 1.96 * std::sqrt(0.25 / std::max(1, comparison.questions())));
 }
@@ -209,6 +223,14 @@ std::vector<std::pair<std::string, std::string>> listed(const FittedFiles& files
           {files.temporal, "policy temporal"}};
 }
 
+bool has_sentences(const std::string& text) {
+  try {
+    return !Haystack(text, "").sentences().empty();
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 ModelFitOptions options_of(const FitFlags& flags, const TextModel& loaded) {
   ModelFitOptions options{.folder = flags.folder};
   const int max = max_text_tokens(loaded.model->hyper(), repeat_instruction(*loaded.vocabulary).size());
@@ -218,6 +240,9 @@ ModelFitOptions options_of(const FitFlags& flags, const TextModel& loaded) {
 }
 
 int run_fit(const FitFlags& flags) {
+  if (flags.model.path.empty()) fail("give -m MODEL: fit writes files beside it");
+  if (!flags.model.options.lora.empty())
+    fail("--lora: with an adapter it is another model, and files belong to one: merge the adapter into a file first");
   if (flags.texts < 1 || flags.texts > 4096) fail("--texts {}: give 1 to 4,096", flags.texts);
   if (flags.contexts < 1 || flags.contexts > 4096) fail("--contexts {}: give 1 to 4,096", flags.contexts);
   if (flags.length < 0 || flags.length > (1 << 20))
@@ -234,12 +259,19 @@ int run_fit(const FitFlags& flags) {
   std::string evaluated = own ? std::string(eval_data("haystack.txt")) : "";
   std::vector<TokenId> held;
   std::vector<std::vector<TokenId>> texts;
+  const std::string name = own ? "the included stories" : flags.file;
   if (own) {
     held = loaded.vocabulary->tokenize(evaluated, true, false);
     held.resize(std::min(held.size(), at(options.tokens)));
   } else {
     texts = cut_texts(*loaded.vocabulary, given, options, held);
     evaluated = loaded.vocabulary->detokenize(held);
+    if (!has_sentences(evaluated)) {
+      evaluated = eval_data("haystack.txt");
+      fmt::print(stderr,
+                 "{}: its last part has too few sentences to hide facts in: they are hidden in the included stories\n",
+                 name);
+    }
     options.texts = static_cast<int>(texts.size());
   }
   Fit fit(decoder, loaded.vocabulary, options, std::move(texts));
@@ -288,7 +320,7 @@ int run_fit(const FitFlags& flags) {
     out["results"] = table_json(fit.state());
     fmt::print("{}\n", out.dump(2));
   } else if (comparison != nullptr) {
-    print_table(fit.state(), *comparison, rows, own ? "the included stories" : flags.file);
+    print_table(fit.state(), *comparison, rows, name, flags.folder.empty());
   }
   fit.finish();
   return kOk;

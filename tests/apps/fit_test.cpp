@@ -52,13 +52,16 @@ TEST_F(FitTest, MethodsFindTheFilesAndOtherModelsRefuseThem) {
   for (const char* row : {"full cache", "auto, not fitted (keydiff)", "+ auto, fitted (kvzap)", "+ duo"})
     EXPECT_NE(done.out.find(row), std::string::npos) << done.out;
 
-  const std::string methods[] = {"kvzap:budget=64,recent=16", "keydiff:budget=64,split=profile", "duo:budget=64",
-                                 "triattention:budget=64,every=8", "learned:budget=64", "temporal:budget=64"};
+  const std::string methods[] = {"kvzap:budget=64,recent=16",
+                                 "keydiff:budget=64,split=profile",
+                                 "duo:budget=64",
+                                 "triattention:budget=64,every=8",
+                                 "learned:budget=64",
+                                 "temporal:budget=64"};
   const auto run = [](const std::string& model, const std::string& method) {
     return Words{"run", "-m", model, "-t", "1", "-p", "Once", "-n", "80", "--ignore-eos", "--method", method};
   };
-  for (const std::string& method : methods)
-    EXPECT_EQ(command(run(own + "/model.gguf", method)).code, 0) << method;
+  for (const std::string& method : methods) EXPECT_EQ(command(run(own + "/model.gguf", method)).code, 0) << method;
   const Finished plan = command({"info", own + "/model.gguf", "--cache", "--json", "--method", "auto:budget=64"});
   EXPECT_NE(plan.out.find("kvzap"), std::string::npos) << plan.out;
 
@@ -119,6 +122,8 @@ TEST_F(FitTest, BadInput) {
   expect_refused(fit(own, {"--folder", "/no/such"}), "--folder /no/such: there is no such folder");
   expect_refused(fit(own, {"--folder", "/proc/self/fd"}), "give a folder of your own with --folder");
   expect_refused(fit(own, {"-f", "/no/such.txt"}), "/no/such.txt");
+  expect_refused({"fit"}, "give -m MODEL");
+  expect_refused(fit(own, {"--lora", "x.gguf"}), "with an adapter it is another model");
   expect_refused(fit(own, {"--texts", "0"}), "--texts 0: give 1 to 4,096");
   expect_refused(fit(own, {"--table", "some"}), "--table");
   std::ofstream(own + "/model.fit") << "nonsense";

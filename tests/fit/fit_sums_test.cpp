@@ -133,8 +133,13 @@ TEST(FitSums, AStateIsOfItsModelAndSettings) {
 
   EXPECT_FALSE((FitStateFile{file.path, "own 8"}.load(model, why)));
   EXPECT_EQ(why, "was made from another text, or with other options");
-  const auto other = Model::from(make_synthetic({.vocabulary = 96, .width = 64, .layers = 2, .feed_forward = 96,
-                                                 .query_heads = 8, .kv_heads = 2, .head_dim = 16}));
+  const auto other = Model::from(make_synthetic({.vocabulary = 96,
+                                                 .width = 64,
+                                                 .layers = 2,
+                                                 .feed_forward = 96,
+                                                 .query_heads = 8,
+                                                 .kv_heads = 2,
+                                                 .head_dim = 16}));
   EXPECT_FALSE(file.load(*other, why = ""));
   EXPECT_EQ(why, "belongs to another model");
   {

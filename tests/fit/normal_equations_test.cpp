@@ -56,7 +56,11 @@ TEST(NormalEquations, AreSavedBetweenBlocks) {
 }
 
 TEST(NormalEquations, NothingToFit) {
-  EXPECT_NE(error_of([] { NormalEquations(kInputs).solve(1e-3); }).find("give another text"), std::string::npos);
+  EXPECT_EQ(NormalEquations(kInputs).solve(1e-3), std::vector<float>(kInputs, 0));
+  NormalEquations same(2);
+  same.add(std::vector<float>{1, 2, 1, 2}, std::vector<float>{1, 1});
+  EXPECT_NE(error_of([&] { same.solve(0); }).find("give another text"), std::string::npos);
+  EXPECT_NEAR(same.solve(1e-6)[0], same.solve(1e-6)[1], 1e-5);
 }
 
 }  // namespace

@@ -72,8 +72,12 @@ std::vector<float> later(const Observation& of, const Observation::Sums& time, i
 }
 
 void add_kvzap(NormalEquations& sums, const Observation& of, int head) {
+  std::vector<int> seen;
+  for (int token = 0; token < of.tokens; ++token)
+    if (of.repeated[of.row(head, token)] > 0) seen.push_back(token);
   Block block(of, head, kLinearInputs);
-  add_tokens(sums, block, of.tokens, [&](int sample, int token) {
+  add_tokens(sums, block, static_cast<int>(seen.size()), [&](int sample, int index) {
+    const int token = seen[at(index)];
     block.set_token(sample, token, 1);
     block.target(sample) = std::log(std::max(of.repeated[of.row(head, token)], kLeastMax));
   });

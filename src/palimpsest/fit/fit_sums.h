@@ -2,7 +2,8 @@
 // of heads, mean queries. They add up text by text and are saved between texts.
 //
 //   file        inputs                                       target
-//   .kvzap      1, ||k||, ||v||, k, v                        ln(max weight while the text is repeated)
+//   .kvzap      1, ||k||, ||v||, k, v                        ln(max weight while the text is repeated), of tokens that
+//                                                            some query of the repetition sees (layers with windows)
 //   .scorer     the same                                     sqrt(mean attention from later queries)
 //   .temporal   and age and attention so far                 sqrt(mean attention from later queries)
 //   .profile    attention from the second half of a text     (eval/head_profile.h)

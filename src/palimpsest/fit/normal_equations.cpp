@@ -27,9 +27,10 @@ std::vector<float> NormalEquations::solve(double ridge) const {
     for (std::size_t j = 0; j <= i; ++j) matrix[i * n + j] = squares_[from++];
     trace += matrix[i * n + i];
   }
+  if (trace == 0) return std::vector<float>(n, 0);
   for (std::size_t i = 0; i < n; ++i) matrix[i * n + i] += ridge * trace / static_cast<double>(n);
   if (!solve_positive_definite(matrix, static_cast<int>(n), right, 1))
-    fail("a scorer cannot be fitted: its inputs are all zero, or not numbers; give another text");
+    fail("a scorer cannot be fitted: its inputs depend on each other, or are not numbers: give another text");
   return {right.begin(), right.end()};
 }
 

@@ -18,7 +18,8 @@ class NormalEquations {
   // A block of samples. `columns`: input by input, [inputs][samples]; `target`: [samples]. Sums of a block are in f32:
   // give some hundred samples at most.
   void add(std::span<const float> columns, std::span<const float> target);
-  // The weights, [inputs]. `ridge`: as a share of the inputs' mean square. Throws Error: no samples.
+  // The weights, [inputs]; zeros without samples. `ridge`: as a share of the inputs' mean square. Throws Error: inputs
+  // that are not numbers, or, without a ridge, that depend on each other.
   std::vector<float> solve(double ridge) const;
 
   std::size_t inputs() const { return inputs_; }
