@@ -37,8 +37,8 @@ Each names the model that it was made for; other models refuse it. The text is F
 writes itself. A fit that was stopped goes on when the same command is given again (its state is model.fit).
 At the end a table compares methods with and without the files, at budgets of 1/4, 1/8 and 1/16 of the text:
 facts found in a text of 1,024 tokens that was compressed before the questions, and perplexity of a text that
-was not fitted to. Not supported: layers that have KV heads of different shapes (palimpsest heads measures some
-of the files for such models), --lora, --portable, --device, --rpc.
+was not fitted to. Not supported: layers that have KV heads of different shapes (palimpsest heads measures
+some of the files for such models), --lora, --portable, --device, --rpc.
 
 Examples:
   palimpsest fit -m model.gguf
@@ -84,18 +84,18 @@ FitSpeed measure_speed(const std::shared_ptr<Decoder>& decoder) {
   return speed;
 }
 
-// Factors as measured on SmolLM2 (docs/decisions/0041): a step of 4 texts takes 1.5 as long as one of one; attention
-// weights and short chunks cost.
+// Factors as measured on SmolLM2 (docs/decisions/0041): a step of 4 texts takes less than twice that of one; a text is
+// read twice, in short chunks, with attention weights.
 double fit_seconds(const FitSpeed& speed, const ModelFitOptions& options, bool own, const FitState& state) {
   const double texts = options.texts, tokens = options.tokens;
   const double written = own ? texts - static_cast<double>(state.texts.size()) : 0;
   const double read = state.sums ? texts - state.sums->texts() : 0;
   const double heads = state.sums ? std::min(options.far_texts, options.texts) - state.far_texts : 0;
-  return tokens * (written * 0.45 * speed.decode + read * 3.5 * speed.prompt + heads * 1.3 * speed.decode);
+  return tokens * (written * 0.45 * speed.decode + read * 5 * speed.prompt + heads * 1.3 * speed.decode);
 }
 double table_seconds(const FitSpeed& speed, std::size_t cells, long long contexts, double length, double held) {
-  const double context = length * 1.2 * speed.prompt + kRecallFacts * 35 * speed.decode;
-  return static_cast<double>(cells) * (static_cast<double>(contexts) * context + 2 * held * speed.prompt);
+  const double context = length * speed.prompt + kRecallFacts * 28 * speed.decode;
+  return static_cast<double>(cells) * (static_cast<double>(contexts) * context + 1.5 * held * speed.prompt);
 }
 
 // A bar for each stage; a line when a stage has ended.
