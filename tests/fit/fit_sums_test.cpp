@@ -38,7 +38,7 @@ Made make(unsigned seed) {
   const std::size_t rows = of.row(kSixHeads);
   of.keys = normals(rows * kWidth, seed, 1);
   of.values = normals(rows * kWidth, seed + 1, 2);
-  of.repeated.resize(rows), of.end.resize(rows), of.half.resize(rows);
+  of.repeated.resize(rows), of.end.resize(rows);
   made.kvzap[0] = -4;    // ln of a weight, between 1e-4 and 1
   made.temporal[0] = 1;  // the root of attention: positive
   const auto common = [&](const std::vector<float>& w, std::size_t beside, std::size_t row) {
@@ -76,13 +76,13 @@ Made make(unsigned seed) {
   return made;
 }
 
-constexpr ProfileOptions kProfile = {.sinks = 4, .recent = 16, .keep = 0.125};
+constexpr double kKeep = 0.125;
 
 TEST(FitSums, RecoverKnownScorers) {
   const Decoder decoder = six_heads();
   FitSums sums(decoder.model());
   const Made made = make(1);
-  for (unsigned text = 1; text <= 4; ++text) sums.add(make(10 * text).of, kProfile);
+  for (unsigned text = 1; text <= 4; ++text) sums.add(make(10 * text).of, kKeep);
   const auto kvzap = sums.kvzap(), temporal = sums.temporal();
   ASSERT_EQ(kvzap.size(), kSixHeads * made.kvzap.size());
   ASSERT_EQ(temporal.size(), kSixHeads * made.temporal.size());
@@ -96,12 +96,12 @@ TEST(FitSums, RecoverKnownScorers) {
   EXPECT_EQ(sums.texts(), 4);
 }
 
-TEST(FitSums, SharesAreThoseOfHeadsWithMoreLaterAttention) {
+TEST(FitSums, SharesAreThoseOfHeadsThatRepetitionReads) {
   const Decoder decoder = six_heads();
   FitSums sums(decoder.model());
   Made made = make(1);
-  for (int token = 0; token < made.of.tokens; ++token) made.of.end[made.of.row(2, token)] += 1e4F;
-  sums.add(made.of, kProfile);
+  for (int token = 0; token < made.of.tokens; ++token) made.of.repeated[made.of.row(2, token)] = 1;
+  sums.add(made.of, kKeep);
   const auto shares = sums.shares();
   for (std::size_t head = 0; head < kSixHeads; ++head) {
     if (head != 2) {
@@ -115,7 +115,7 @@ TEST(FitSums, AStateIsOfItsModelAndSettings) {
   const Model& model = decoder.model();
   FitState state;
   state.sums = std::make_unique<FitSums>(model);
-  state.sums->add(make(1).of, kProfile);
+  state.sums->add(make(1).of, kKeep);
   state.texts = {{1, 2, 3}, {4, 5}};
   state.far = {1, 2, 3, 4, 5, 6};
   state.far_texts = 1;

@@ -21,14 +21,13 @@ TEST(Observation, SumsAreThoseOfEachQuery) {
   ASSERT_EQ(of.times.size(), 1u);
   ASSERT_EQ(of.times[0].tokens, 128);
 
-  std::vector<double> end(kSixHeads * kTokens), half(end), sum(end), before(end);
+  std::vector<double> end(kSixHeads * kTokens), sum(end), before(end);
   read_weights(decoder, text, 0, WeightReduction::kMeanOverGroup, [&](const HeadWeights& head) {
     for (std::size_t slot = 0; slot < head.position.size(); ++slot) {
       if (head.position[slot] == kNoPosition) continue;
       const std::size_t to = of.row(head.head, static_cast<int>(head.position[slot]));
       const double weight = double{head.weight[slot]};
       end[to] += weight;
-      if (head.next <= 144) half[to] += weight;  // 150, in chunks of 16
       if (head.next <= 128) sum[to] += weight;
       if (head.next <= 80) before[to] += weight;
     }
@@ -37,7 +36,6 @@ TEST(Observation, SumsAreThoseOfEachQuery) {
     for (int token = 0; token < kTokens; ++token) {
       const std::size_t i = of.row(head, token);
       ASSERT_NEAR(of.end[i], end[i], 1e-3) << head << " " << token;
-      ASSERT_NEAR(of.half[i], half[i], 1e-3);
       if (token >= 128) continue;
       const auto of_time = static_cast<std::size_t>(head * 128 + token);
       ASSERT_NEAR(of.times[0].sum[of_time], sum[i], 1e-3);

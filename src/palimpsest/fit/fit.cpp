@@ -21,7 +21,7 @@ std::string settings_of(const ModelFitOptions& o, const std::vector<std::vector<
                      o.far_texts, o.far_sinks, o.far_recent, o.profile.sinks, o.profile.recent, o.profile.keep);
 }
 
-// Tokens that a text needs for all measurements: shares compare tokens of its first half.
+// Tokens that a text needs for all measurements, with room for tokens that compete.
 int min_text_tokens(const ModelFitOptions& o) {
   const int competing = static_cast<int>(1 / o.profile.keep) + 1;
   return std::max({2 * (o.profile.sinks + o.profile.recent + competing) + 2 * kFitChunk, o.far_sinks + o.far_recent + 1,
@@ -131,7 +131,7 @@ bool Fit::read(const Progress& progress) {
     const Observation of = observe(*decoder_, text, instruction, state_.sums->queries(),
                                    [&](long long done, long long) { return complete = told(done); });
     if (!complete) return false;  // the sums have part of a text's queries: they end with this program
-    state_.sums->add(of, options_.profile);
+    state_.sums->add(of, options_.profile.keep);
     save();
   }
   return true;

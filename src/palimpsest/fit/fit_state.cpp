@@ -12,7 +12,7 @@ namespace palimpsest {
 namespace {
 
 constexpr std::array<char, 8> kStateMagic = {'P', 'L', 'M', 'P', 'F', 'I', 'T', 'S'};
-constexpr std::uint32_t kStateVersion = 1, kStateByteOrder = 0x01020304;
+constexpr std::uint32_t kStateVersion = 2, kStateByteOrder = 0x01020304;
 
 void put_state(ByteWriter& out, const FitState& state) {
   out.put(static_cast<std::uint32_t>(state.texts.size()));

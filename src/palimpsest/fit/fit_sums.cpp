@@ -11,6 +11,7 @@
 namespace palimpsest {
 namespace {
 
+constexpr int kProfileSinks = 4;    // tokens that every head keeps
 constexpr int kBlock = 256;         // samples
 constexpr float kLeastMax = 1e-4F;  // of a max weight, before its logarithm
 constexpr double kRidge = 1e-3, kTemporalRidge = 1e-4;
@@ -140,18 +141,18 @@ FitSums::FitSums(const Model& model) : queries_(model) {
   shares_.assign(heads, 0);
 }
 
-void FitSums::add(const Observation& of, const ProfileOptions& profile) {
+void FitSums::add(const Observation& of, double keep) {
   for (int head = 0; head < of.heads; ++head) {
     add_kvzap(kvzap_[at(head)], of, head);
     add_learned(learned_[at(head)], of, head);
     add_temporal(temporal_[at(head)], of, head);
   }
-  const int half = of.tokens / 2 / kFitChunk * kFitChunk;
-  std::vector<std::vector<float>> future(at(of.heads));
+  // KVzip's scores of all heads compete, as in its paper; measured: decision 0041.
+  std::vector<std::vector<float>> repeated(at(of.heads));
   for (int head = 0; head < of.heads; ++head)
-    for (int token = profile.sinks; token < half - profile.recent; ++token)
-      future[at(head)].push_back(of.end[of.row(head, token)] - of.half[of.row(head, token)]);
-  const std::vector<double> shares = profile_shares(future, profile.keep);
+    for (int token = kProfileSinks; token < of.tokens; ++token)
+      repeated[at(head)].push_back(of.repeated[of.row(head, token)]);
+  const std::vector<double> shares = profile_shares(repeated, keep);
   for (std::size_t head = 0; head < shares.size(); ++head) shares_[head] += shares[head];
   ++texts_;
   tokens_ += of.tokens;

@@ -6,7 +6,7 @@
 //                                                            some query of the repetition sees (layers with windows)
 //   .scorer     the same                                     sqrt(mean attention from later queries)
 //   .temporal   and age and attention so far                 sqrt(mean attention from later queries)
-//   .profile    attention from the second half of a text     (eval/head_profile.h)
+//   .profile    max weight while the text is repeated        (profile_shares, eval/head_profile.h)
 //   .centres    queries                                      (policy/query_centres.h)
 //
 // Linear least squares per head. The square root is a compromise between attention (dominated by a few sinks) and its
@@ -27,7 +27,8 @@ class FitSums {
 
   // The receiver of queries of observe(); a text that was not observed to its end leaves the sums unusable.
   QuerySums& queries() { return queries_; }
-  void add(const Observation& of, const ProfileOptions& profile);
+  // `keep`: the share of the tokens of all heads for which the heads compete (eval/head_profile.h).
+  void add(const Observation& of, double keep);
 
   std::vector<float> kvzap() const;     // [heads][3 + key + value]; each throws Error without texts
   std::vector<float> learned() const;   // likewise

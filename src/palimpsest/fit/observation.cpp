@@ -79,7 +79,6 @@ std::vector<float> first_of(const Observation& of, const std::vector<float>& sum
 }
 
 void keep_sums(Observation& of, int read) {
-  if (read == of.tokens / 2 / kFitChunk * kFitChunk) of.half = of.end;
   if (read > of.tokens * 3 / 4) return;
   // The sums before the last 48 queries of the next time, whose own tokens have had none by then.
   if ((read + kFitLately) % kFitStep == 0 && read + kFitLately <= of.tokens * 3 / 4)

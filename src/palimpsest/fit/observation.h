@@ -32,7 +32,6 @@ struct Observation {
   std::vector<float> keys, values;  // [heads][tokens][width], un-rotated
   std::vector<float> repeated;      // [heads][tokens] max weight while the text is repeated
   std::vector<Sums> times;          // after every kFitStep tokens of the first three quarters
-  std::vector<float> half;          // [heads][tokens] attention from the first half of the text
   std::vector<float> end;           // [heads][tokens] attention from the whole text
 
   std::size_t row(int head, int token = 0) const {
