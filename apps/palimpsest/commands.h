@@ -19,6 +19,7 @@ void add_pull(CLI::App& app, Action& action);
 void add_pulled(CLI::App& app, Action& action);  // list, rm
 void add_methods(CLI::App& app, Action& action);
 void add_eval(CLI::App& app, Action& action);
+void add_fit(CLI::App& app, Action& action);
 void add_heads(CLI::App& app, Action& action);
 void add_bench(CLI::App& app, Action& action);
 void add_sweep(CLI::App& app, Action& action);

@@ -6,7 +6,6 @@
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <numeric>
 #include <span>
 #include <vector>
 
@@ -14,8 +13,10 @@
 #include "palimpsest/core/error.h"
 #include "palimpsest/engine/query_centres.h"
 #include "palimpsest/eval/far_attention.h"
+#include "palimpsest/eval/head_files.h"
 #include "palimpsest/eval/head_profile.h"
 #include "palimpsest/interrupt.h"
+#include "palimpsest/model/fingerprint.h"
 #include "palimpsest/options.h"
 #include "palimpsest/progress.h"
 #include "palimpsest/system.h"
@@ -55,11 +56,7 @@ int print_streaming(const HeadsFlags& flags, const TextModel& loaded, Decoder& d
   const HeadGeometry& geometry = loaded.model->hyper().geometry;
   const auto shares = far_attention(decoder, text, static_cast<int>(flags.sinks), static_cast<int>(flags.recent), told);
   if (interrupted()) return kInterrupted;
-  std::vector<std::size_t> order(shares.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::ranges::stable_sort(order, {}, [&](std::size_t head) { return shares[head]; });
-  order.resize(static_cast<std::size_t>(flags.part * static_cast<double>(order.size())));
-  std::ranges::sort(order);
+  const std::vector<std::size_t> order = streaming_heads(shares, flags.part);
   if (flags.json) {
     nlohmann::ordered_json out = {{"model", loaded.model->path()}, {"tokens", text.size()}};
     for (std::size_t i = 0; i < shares.size(); ++i)
@@ -70,15 +67,14 @@ int print_streaming(const HeadsFlags& flags, const TextModel& loaded, Decoder& d
     fmt::print("{}\n", out.dump(2));
     return kOk;
   }
-  fmt::print("# streaming heads, by `palimpsest heads --tokens {} --sinks {} --recent {} --part {}`\n", text.size(),
-             flags.sinks, flags.recent, flags.part);
-  fmt::print("# layer  head             max weight beyond {} sinks and the newest {}, mean over queries\n", flags.sinks,
-             flags.recent);
-  for (std::size_t i = 0; i < shares.size(); ++i) {
-    const bool streaming = std::ranges::binary_search(order, i);
-    fmt::print("{}{:5}  {:4}  {:9}  # {:.4f}\n", streaming ? "  " : "# ", geometry.layer_of(static_cast<int>(i)),
-               geometry.kv_head_of(static_cast<int>(i)), streaming ? "streaming" : "", shares[i]);
-  }
+  fmt::print(
+      "{}",
+      streaming_text(
+          geometry, fingerprint(*loaded.model),
+          fmt::format("streaming heads, by `palimpsest heads --tokens {} --sinks {} --recent {} --part {}`",
+                      text.size(), flags.sinks, flags.recent, flags.part),
+          fmt::format("max weight beyond {} sinks and the newest {}, mean over queries", flags.sinks, flags.recent),
+          shares, order));
   return kOk;
 }
 
@@ -89,20 +85,21 @@ int print_profile(const HeadsFlags& flags, const TextModel& loaded, Decoder& dec
       decoder, text,
       {.sinks = static_cast<int>(flags.sinks), .recent = static_cast<int>(flags.recent), .keep = flags.keep}, told);
   if (interrupted()) return kInterrupted;
-  nlohmann::ordered_json out = {{"model", loaded.model->path()}, {"tokens", text.size()}};
   if (!flags.json) {
-    fmt::print("# shares of a budget, by `palimpsest heads --profile --tokens {} --sinks {} --recent {} --keep {}`\n",
-               text.size(), flags.sinks, flags.recent, flags.keep);
-    fmt::print("# layer  head  share\n");
+    fmt::print("{}",
+               profile_text(geometry, fingerprint(*loaded.model),
+                            fmt::format("shares of a budget, by `palimpsest heads --profile --tokens {} --sinks {} "
+                                        "--recent {} --keep {}`",
+                                        text.size(), flags.sinks, flags.recent, flags.keep),
+                            shares));
+    return kOk;
   }
-  for (std::size_t i = 0; i < shares.size(); ++i) {
-    const int layer = geometry.layer_of(static_cast<int>(i)), head = geometry.kv_head_of(static_cast<int>(i));
-    if (flags.json)
-      out["heads"].push_back({{"layer", layer}, {"head", head}, {"share", shares[i]}});
-    else
-      fmt::print("  {:5}  {:4}  {:.3f}x\n", layer, head, shares[i]);
-  }
-  if (flags.json) fmt::print("{}\n", out.dump(2));
+  nlohmann::ordered_json out = {{"model", loaded.model->path()}, {"tokens", text.size()}};
+  for (std::size_t i = 0; i < shares.size(); ++i)
+    out["heads"].push_back({{"layer", geometry.layer_of(static_cast<int>(i))},
+                            {"head", geometry.kv_head_of(static_cast<int>(i))},
+                            {"share", shares[i]}});
+  fmt::print("{}\n", out.dump(2));
   return kOk;
 }
 

@@ -63,6 +63,7 @@ int run_program(int argc, char** argv) {
   add_pulled(app, action);
   add_methods(app, action);
   add_eval(app, action);
+  add_fit(app, action);
   add_heads(app, action);
   add_bench(app, action);
   add_sweep(app, action);

@@ -63,7 +63,7 @@ TEST_F(HeadsTest, MeanQueriesAreReadByTriattention) {
   EXPECT_EQ(written.code, 0) << written.err;
   expect_refused(with(text_), text_ + ": is no scorer for policy triattention");
   expect_refused(heads({"--centres", path, "--profile"}), "--profile excludes --centres");
-  expect_refused(heads({"--centres", "/no/such/folder/x"}), "/no/such/folder/x cannot be written");
+  expect_refused(heads({"--centres", "/no/such/folder/x"}), "/no/such/folder/x: cannot be written");
 }
 
 TEST_F(HeadsTest, BadInput) {

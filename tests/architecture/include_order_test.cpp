@@ -38,6 +38,7 @@ const std::map<std::string, std::set<std::string>>& allowed() {
       {"engine", {"core", "graph", "model", "evict", "text", "cache", "policy", "budget", "attention"}},
       {"server", {"core", "engine", "text", "evict", "budget", "model", "cache"}},
       {"eval", {"core", "engine", "text", "evict", "budget", "model", "graph", "cache"}},
+      {"fit", {"core", "engine", "text", "evict", "policy", "budget", "model", "graph", "cache", "eval"}},
       {"bench", {"core", "engine", "text", "evict", "model", "graph", "cache"}},
   };
   return table;

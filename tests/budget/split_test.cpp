@@ -44,6 +44,20 @@ TEST(Split, FactorsMultiplyWhatIsNotProtected) {
   EXPECT_EQ(split_budget(Split(path), shape), (std::vector<int>{356, 156, 356, 56}));
 }
 
+TEST(Split, AFileOfOneModelIsRefusedForOthers) {
+  const auto path = file_of("# shares\nmodel 00000000deadbeef\n* 0 1.5x\n* 1 0.5x\n");
+  SplitOf shape = of(256, 2, 2, 5);
+  EXPECT_EQ(split_budget(Split(path), shape).size(), 4u);  // of bytes only: the model is not known
+  shape.fingerprint = [] { return std::uint64_t{0xdeadbeef}; };
+  EXPECT_EQ(split_budget(Split(path), shape).size(), 4u);
+  shape.fingerprint = [] { return std::uint64_t{0xdeadbeee}; };
+  EXPECT_EQ(error_of([&] { split_budget(Split(path), shape); }),
+            path + ", line 2: it was made for another model: make one for this model with `palimpsest fit -m MODEL`");
+  for (const char* line : {"model\n", "model deadbeef\n", "model 00000000deadbeef 1\n", "model x0000000deadbeef\n"})
+    EXPECT_EQ(error_of([&] { split_budget(Split(file_of(line)), shape); }),
+              path + ", line 1: give 'model' and a fingerprint of 16 hexadecimal digits");
+}
+
 TEST(Split, SaysWhatIsWrongAndWhere) {
   const auto message = [](const std::string& text) {
     const std::string path = file_of(text), all = error_of([&] { split_budget(Split(path), of(256, 3, 2, 5)); });

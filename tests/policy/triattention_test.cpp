@@ -203,7 +203,7 @@ TEST(TriAttention, FilesAreWrittenAndReadBack) {
   std::remove(path.c_str());
   EXPECT_NE(error_of([&] {
               make_policy("triattention")->prepare(model);
-            }).find("there is no scorer " + path + ": measure one (palimpsest heads --centres)"),
+            }).find("there is no scorer " + path + ": make one with `palimpsest fit -m MODEL`"),
             std::string::npos);
   EXPECT_NE(error_of([&] { write_query_centres("/no/such/folder/x", decoder.model(), weights); }), "");
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -60,6 +61,19 @@ int count_of(const std::string& word, const SplitOf& of, const std::string& wher
   return std::max(of.min, static_cast<int>(std::min<double>(std::lround(count), kMax)));
 }
 
+// The rest of a line `model FINGERPRINT`.
+void check_model(std::istringstream& words, const SplitOf& of, const std::string& where) {
+  std::string digits, more;
+  std::uint64_t made_for = 0;
+  if (words >> digits) {
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), made_for, 16);
+    if (error != std::errc() || end != digits.data() + digits.size() || digits.size() != 16) digits.clear();
+  }
+  if (digits.empty() || words >> more) fail("{}give 'model' and a fingerprint of 16 hexadecimal digits", where);
+  if (of.fingerprint && of.fingerprint() != made_for)
+    fail("{}it was made for another model: make one for this model with `palimpsest fit -m MODEL`", where);
+}
+
 // The heads that no line names share the rest of the total budget evenly; the first of them get the remainder.
 void share_rest(std::vector<int>& budgets, const SplitOf& of, std::string_view how) {
   long long left = static_cast<long long>(of.budget) * static_cast<long long>(budgets.size());
@@ -108,6 +122,10 @@ std::vector<int> split_budget(const Split& split, const SplitOf& of) {
     std::string layer, head, tokens, more;
     if (!(words >> layer)) continue;
     const std::string where = fmt::format("{}, line {}: ", how, number);
+    if (layer == "model") {
+      check_model(words, of, where);
+      continue;
+    }
     if (!(words >> head >> tokens) || words >> more) fail("{}'{}' is not {}", where, line, kLine);
     const Range l = range_of(layer, where + "layer", layers), h = range_of(head, where + "head", max_heads);
     streaming = streaming || tokens == "streaming";

@@ -1,6 +1,8 @@
 // How layers and heads share a budget.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,9 +28,10 @@ class Split {
 };
 
 struct SplitOf {
-  int budget = 0, guarded = 0;  // per head; guarded: protected tokens, part of the budget
-  std::vector<int> heads = {};  // [layers] KV heads
-  int min = 1;                  // min budget of a head
+  int budget = 0, guarded = 0;                      // per head; guarded: protected tokens, part of the budget
+  std::vector<int> heads = {};                      // [layers] KV heads
+  int min = 1;                                      // min budget of a head
+  std::function<std::uint64_t()> fingerprint = {};  // of the model; empty: not known, and any file will do
 };
 
 // Budgets, [heads of all layers]; empty: all have `budget`. `how` is
@@ -44,6 +47,8 @@ struct SplitOf {
 //   *  *  128
 //   3  0  4096
 //   3  5  1.5x     # of the part of the budget that protects no token (`palimpsest heads --profile`)
+//
+// A line `model FINGERPRINT` (16 hexadecimal digits) names the model that the file was made for; others refuse it.
 //
 // A head that no line names has `budget`. The word `streaming` instead of tokens marks DuoAttention's streaming heads
 // (arXiv 2410.10819): they keep 320 tokens (in the paper 64 sinks and the newest 256), or half the budget if that is

@@ -7,8 +7,25 @@
 #include <vector>
 
 #include "palimpsest/graph/decoder.h"
+#include "palimpsest/policy/query_centres.h"
 
 namespace palimpsest {
+
+// Sums over the queries of a text, of each query head. Heads may report concurrently: each has its own.
+class QuerySums {
+ public:
+  explicit QuerySums(const Model& model);  // which outlives it
+  void add(const StepSignal& signal);      // kQueries, un-rotated
+  std::span<double> sums() { return sums_; }
+  std::span<const double> sums() const { return sums_; }
+  // In the layout of policy/query_centres.h; `tokens`: queries of each head.
+  std::vector<float> means(long long tokens) const;
+
+ private:
+  const Hyperparameters& hyper_;
+  QueryCentres layout_;
+  std::vector<double> sums_;
+};
 
 // Reads the text with the full cache, in independent pieces of at most 2,048 tokens. Returns the weights of all KV
 // heads in the layout of policy/query_centres.h; early, with the means so far, if `progress` returns false. Throws

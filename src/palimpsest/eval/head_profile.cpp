@@ -1,5 +1,6 @@
 #include "palimpsest/eval/head_profile.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "palimpsest/budget/ada.h"
@@ -7,6 +8,14 @@
 #include "palimpsest/eval/read_weights.h"
 
 namespace palimpsest {
+
+std::vector<double> profile_shares(std::span<const std::vector<float>> future, double keep) {
+  const auto kept = std::max(1LL, std::llround(keep * static_cast<double>(future.front().size())));
+  const std::vector<int> counts = ada_counts(future, static_cast<int>(kept) * static_cast<int>(future.size()));
+  std::vector<double> shares;
+  for (const int count : counts) shares.push_back(static_cast<double>(count) / static_cast<double>(kept));
+  return shares;
+}
 
 std::vector<double> head_profile(Decoder& decoder, std::span<const TokenId> text, const ProfileOptions& options,
                                  const std::function<bool(long long done, long long total)>& progress) {
@@ -28,10 +37,7 @@ std::vector<double> head_profile(Decoder& decoder, std::span<const TokenId> text
     }
   };
   read_weights(decoder, text, half, WeightReduction::kMeanOverGroup, add, progress);
-  const std::vector<int> counts = ada_counts(future, static_cast<int>(kept) * static_cast<int>(heads));
-  std::vector<double> shares;
-  for (const int count : counts) shares.push_back(static_cast<double>(count) / static_cast<double>(kept));
-  return shares;
+  return profile_shares(future, options.keep);
 }
 
 }  // namespace palimpsest

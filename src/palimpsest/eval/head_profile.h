@@ -14,6 +14,10 @@ struct ProfileOptions {
   double keep = 0.125;           // share of the other tokens that is kept, over all heads
 };
 
+// future[head]: attention that each competing token of a head will get; all heads have as many. Returns for each head
+// its share of the budget over an even share, if `keep` of the tokens are kept over all heads (at least one each).
+std::vector<double> profile_shares(std::span<const std::vector<float>> future, double keep);
+
 // Returns for each KV head, [heads], its share of the budget over an even share; the mean is 1. The second half of the
 // text is the future of the first: the tokens of all heads compete by the attention that they get from it (mean over
 // the queries of a group), and a head's share is that of its tokens among the best, as by split=ada in a layer

@@ -515,9 +515,9 @@ constexpr auto kTable = std::to_array<Requirement>({
      [](C c) {
        const bool duo = c.method.split == Split::kDuo;
        return fmt::format(
-           "split {0}: no {1} lies beside the model (model.{0} beside model.gguf): `palimpsest heads{2}` makes one; or "
+           "split {0}: no {1} lies beside the model (model.{0} beside model.gguf): `palimpsest fit` makes one; or "
            "give split=FILE",
-           c.method.split.text(), duo ? "list of heads" : "list of shares", duo ? "" : " --profile");
+           c.method.split.text(), duo ? "list of heads" : "list of shares");
      }},
     {Scope::kTarget, "shared steps: a cache", [](C c) { return c.target->shares_steps; },
      [](C c) { return c.method.cache; },

@@ -22,9 +22,14 @@ std::vector<int> head_budgets(const Candidate& of) {
   for (int layer = 0; layer < geometry.layers(); ++layer) heads.push_back(geometry.layer(layer).kv_heads);
   const int recent = m.recent(0);  // 0 if it is a share of each head's budget
   const int min = m.sinks() + recent + m.pinned() + m.set_aside() + 1 + (recent == 0 ? 1 : 0);
-  return split_budget(
-      m.split.is_beside_model() ? Split(of.target->file_of(m.split)) : m.split,
-      {.budget = m.budget, .guarded = m.sinks() + m.recent() + m.pinned(), .heads = std::move(heads), .min = min});
+  std::function<std::uint64_t()> fingerprint;
+  if (of.target->model) fingerprint = [target = of.target] { return target->model().fingerprint; };
+  return split_budget(m.split.is_beside_model() ? Split(of.target->file_of(m.split)) : m.split,
+                      {.budget = m.budget,
+                       .guarded = m.sinks() + m.recent() + m.pinned(),
+                       .heads = std::move(heads),
+                       .min = min,
+                       .fingerprint = fingerprint});
 }
 
 CacheOptions cache_options(const Candidate& of) {

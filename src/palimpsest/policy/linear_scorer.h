@@ -12,7 +12,7 @@
 
 #include "palimpsest/core/vectors.h"
 #include "palimpsest/policy/policy.h"
-#include "palimpsest/policy/scorer_file.h"
+#include "palimpsest/policy/scorer_formats.h"
 
 namespace palimpsest {
 
@@ -22,15 +22,11 @@ class LinearScorer : public Policy {
     return {.keys = Keys{}, .values = Values{}, .score_on_insert = true, .model = true};
   }
 
-  void prepare(const PolicyModel& model) override {
-    ScorerFormat format = file_;
-    format.floats = 3 + at(model.head_dim + model.value_dim);
-    weights_ = read_scorer(format, model);
-  }
+  void prepare(const PolicyModel& model) override { weights_ = read_scorer(sized(file_, kLinearInputs, model), model); }
 
   void score(const HeadView& head, std::span<float> score) const override {
     const auto dim = static_cast<std::size_t>(head.keys.width), value_dim = static_cast<std::size_t>(head.values.width);
-    const std::size_t width = 3 + dim + value_dim;
+    const std::size_t width = kLinearInputs + dim + value_dim;
     const auto w = std::span(weights_).subspan(static_cast<std::size_t>(head.table) * width, width);
     for (std::size_t i = 0; i < score.size(); ++i) {
       const auto key = head.keys[static_cast<int>(i)], value = head.values[static_cast<int>(i)];

@@ -34,7 +34,7 @@ struct QueryCentres {
     return {.policy = "triattention",
             .magic = "PLMPCENT",
             .extension = ".centres",
-            .made_by = "measure one (palimpsest heads --centres)",
+            .made_by = "make one with `palimpsest fit -m MODEL` or `palimpsest heads --centres`",
             .floats = floats()};
   }
   // Of all KV heads' weights: those of a member of a KV head's group.

@@ -3,17 +3,16 @@
 #include <algorithm>
 #include <array>
 #include <cassert>
-#include <cerrno>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <string>
 
 #include "palimpsest/core/byte_stream.h"
 #include "palimpsest/core/checksum.h"
 #include "palimpsest/core/error.h"
+#include "palimpsest/core/new_file.h"
 #include "palimpsest/core/regular_file.h"
 
 namespace palimpsest {
@@ -77,9 +76,12 @@ void write_scorer(const std::string& path, const ScorerFormat& format, const Pol
   Checksum sum;
   sum.add(bytes);
   out.put(sum.value());
-  std::ofstream file(path, std::ios::binary);
-  file.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
-  if (!file.flush()) fail("{} cannot be written ({})", path, std::strerror(errno));
+  NewFile file(path);
+  file.write(bytes);
+  file.commit();
+  // As the model beside it: others may run it.
+  using std::filesystem::perms;
+  std::filesystem::permissions(path, perms::owner_read | perms::owner_write | perms::group_read | perms::others_read);
 }
 
 }  // namespace palimpsest

@@ -14,7 +14,7 @@ namespace palimpsest {
 
 struct ScorerFormat {
   std::string_view policy, magic, extension;  // "learned"; 8 characters; ".scorer": beside the model
-  std::string_view made_by = "train one (tools/train/scorer)";
+  std::string_view made_by = "make one with `palimpsest fit -m MODEL`";
   std::size_t floats = 0;  // weights of a KV head
 };
 

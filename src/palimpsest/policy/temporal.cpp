@@ -7,21 +7,20 @@
 //                            + t4 sqrt(sum / (1 + age)) + t5 sqrt(lately)                            e = 1e-4
 //
 // age: tokens since. sum: attention from all queries so far. lately: the token's share of the attention of the last 32
-// to 63 queries. The target is the square root of the mean attention over the rest of the text (tools/train/scorer).
+// to 63 queries. The target is the square root of the mean attention over the rest of the text (`palimpsest fit`).
 // Weights of a head: w0, w1, w2, t0 to t5, a, b (policy/scorer_file.h).
-#include <cmath>
 #include <vector>
 
 #include "palimpsest/core/vectors.h"
 #include "palimpsest/policy/policy.h"
-#include "palimpsest/policy/scorer_file.h"
+#include "palimpsest/policy/scorer_formats.h"
+#include "palimpsest/policy/temporal_inputs.h"
 
 namespace palimpsest {
 namespace {
 
 class Temporal final : public Policy {
-  static constexpr std::size_t kTime = 3, kInputs = 9;  // first weight of time; weights beside key and value
-  static constexpr float kLeast = 1e-4F;
+  static constexpr std::size_t kTime = kLinearInputs, kInputs = kTemporalInputs;  // kTime: first weight of time
 
  public:
   Signals signals() const override {
@@ -33,8 +32,7 @@ class Temporal final : public Policy {
 
   void prepare(const PolicyModel& model) override {
     width_ = kInputs + at(model.head_dim + model.value_dim);
-    weights_ =
-        read_scorer({.policy = "temporal", .magic = "PLMPTIME", .extension = ".temporal", .floats = width_}, model);
+    weights_ = read_scorer(sized(kTemporalFormat, kInputs, model), model);
   }
 
   void score_inserted(const HeadView& head, std::span<float> score) const override {
@@ -60,9 +58,9 @@ class Temporal final : public Policy {
     for (std::size_t i = 0; i < score.size(); ++i) {
       if (head.position[i] == kNoPosition) continue;
       const float age = static_cast<float>(1 + newest - head.position[i]);
-      const float sum = std::max(head.attention_sum[i], 0.0F), lately = std::max(head.attention[i] * scale, 0.0F);
-      score[i] = head.insert_score[i] + t[0] * std::log(age) + t[1] / std::sqrt(age) + t[2] * std::log(sum + kLeast) +
-                 t[3] * std::log(lately + kLeast) + t[4] * std::sqrt(sum / age) + t[5] * std::sqrt(lately);
+      const auto time = temporal_inputs(age, head.attention_sum[i], head.attention[i] * scale);
+      score[i] = head.insert_score[i];
+      for (std::size_t j = 0; j < time.size(); ++j) score[i] += t[j] * time[j];
     }
   }
 
