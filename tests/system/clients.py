@@ -336,7 +336,7 @@ def main():
     environment.enter("clients", PACKAGES, "300 MB, a minute or two")
     with tempfile.TemporaryDirectory() as sessions:
         server = Server(arguments.program, "--port", free_port(check.EXAMPLES_PORT), "--chat-template", "chatml",
-                        "--session-path", sessions)
+                        "--session-path", sessions, "--strict-model")
         try:
             model = json.load(urllib.request.urlopen(server.url + "/v1/models"))["data"][0]["id"]
             checks = {
