@@ -68,6 +68,7 @@ void bind_evaluation(nb::module_& m) {
     nb::dict out;
     out["context"] = made.context;
     out["questions"] = made.questions;
+    out["starts"] = made.starts;
     out["answers"] = made.answers;
     out["tokens"] = found.tokens;
     return out;
