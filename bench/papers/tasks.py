@@ -36,7 +36,7 @@ def scored(run):
 def paged_figure_2(o):
     """Figure 2: accuracy by budget"""
     budgets, limit = o.effort.pick([256], [256, 512, 1024]), o.effort.pick(5, 40)
-    ways = {"streaming": "streaming:budget={n}", "inverse key norm": "knorm:budget={n},schedule=prompt+step", "keydiff": "keydiff:budget={n},schedule=prompt+step",
+    ways = {"streaming": "streaming:budget={n}", "inverse key norm": "knorm:budget={n},sinks=0,recent=0,schedule=prompt+step", "keydiff": "keydiff:budget={n},sinks=0,recent=0,schedule=prompt+step",
             "paged-eviction": "paged-eviction:budget={n}"}
     runs = longbench(o, "multi_news", ["full", *(m.format(n=n) for n in budgets for m in ways.values())], limit)
     rows = [["full cache", *[scored(runs["full"])] * len(budgets)]]

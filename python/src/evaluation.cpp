@@ -95,17 +95,17 @@ void bind_evaluation(nb::module_& m) {
     const Interval interval = bootstrap(all);
     return nb::make_tuple(interval.mean, interval.low, interval.high);
   });
-  m.def("perplexity", [](PySession& session, const std::vector<TokenId>& tokens) {
+  m.def("perplexity", [](PySession& session, const std::vector<TokenId>& tokens, long long prompt) {
     Perplexity result;
     {
       const nb::gil_scoped_release released;
       const auto locked = session.lock();
       session.stepped();
       result = perplexity(session.session(), tokens, std::max(1LL, static_cast<long long>(tokens.size())),
-                          [](long long, long long) { return check_signals(), true; });
+                          [](long long, long long) { return check_signals(), true; }, prompt);
     }
     return dict_of(result);
-  });
+  }, nb::arg("session"), nb::arg("tokens"), nb::arg("prompt") = 0);
   m.def("log_likelihoods", [](PySession& session, const std::vector<TokenId>& tokens) {
     std::vector<float> out;
     {
@@ -131,13 +131,13 @@ void bind_evaluation(nb::module_& m) {
            })
       .def("ask",
            [](PyAsker& self, const std::string& context, const std::vector<std::string>& questions, bool before,
-              int max_tokens, bool stop_at_newline) {
+              int max_tokens, bool stop_at_newline, const std::vector<std::string>& starts) {
              std::vector<QuestionAnswer> answers;
              {
                const nb::gil_scoped_release released;
                check_process();
                const std::lock_guard locked(self.mutex);
-               const Prompt prompt = tokenize_prompt(*self.model.vocabulary, context, questions);
+               const Prompt prompt = tokenize_prompt(*self.model.vocabulary, context, questions, starts);
                answers = self.asker.ask(prompt, before ? QuestionSeen::kBefore : QuestionSeen::kAfter,
                                         {.max_tokens = max_tokens, .stop_at_newline = stop_at_newline});
              }
@@ -154,7 +154,9 @@ void bind_evaluation(nb::module_& m) {
                out.append(one);
              }
              return out;
-           })
+           },
+           nb::arg("context"), nb::arg("questions"), nb::arg("before"), nb::arg("max_tokens"), nb::arg("stop_at_newline"),
+           nb::arg("starts") = std::vector<std::string>())
       .def_prop_ro("cache_bytes_peak", [](const PyAsker& self) {
         const Cache& cache = self.asker.session().cache();
         return cache.bytes_peak() + cache.bytes_tables();

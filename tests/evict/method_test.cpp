@@ -127,7 +127,8 @@ TEST(Method, ProtectionAsAShare) {
 
 TEST(Method, ProtectionInWords) {
   EXPECT_EQ(spell_protection(parse_method("full")), "");
-  EXPECT_EQ(spell_protection(parse_method("knorm")), "none");
+  EXPECT_EQ(spell_protection(parse_method("knorm")), "4 sinks and the newest 16");
+  EXPECT_EQ(spell_protection(parse_method("knorm:sinks=0,recent=0")), "none");
   EXPECT_EQ(spell_protection(parse_method("streaming")), "4 sinks");
   EXPECT_EQ(spell_protection(parse_method("h2o")), "the newest 128");
   EXPECT_EQ(spell_protection(parse_method("h2o:sinks=1,recent=0.25")), "1 sink and the newest 64");
