@@ -20,8 +20,8 @@ import json
 import math
 import os
 import pathlib
+import statistics
 import subprocess
-import sys
 import tempfile
 import threading
 
@@ -36,9 +36,18 @@ CONTEXTS = 10  # of a seed: 40 questions, in a chat half as many
 
 # Name on the page: method with all but its budget, tokens evicted at once, share of the tokens at equal bytes. {centres}: a file.
 STEP, ONCE = "schedule=step", "schedule=prompt+step"
+AUTO = "auto:sinks=4,recent=0.25,positions=cache,every=16,"
 ROWS = {
     "full": ("full", 1, 1),
-    "auto, as it was": ("auto:policy=keydiff,sinks=4,recent=0.25,positions=cache,every=16", 16, 1),
+    "auto, as it was": (AUTO + "policy=keydiff", 16, 1),
+    "auto: the newest half": (AUTO + "policy=keydiff,recent=half", 16, 1),
+    "auto: the newest sixteenth": (AUTO + "policy=keydiff,recent=0.0625", 16, 1),
+    "auto: original positions": (AUTO + "policy=keydiff,positions=original", 16, 1),
+    "auto: r-kv": (AUTO + "policy=r-kv", 16, 0.9),
+    "auto: critical": (AUTO + "policy=critical", 16, 0.9),
+    "auto: snapkv": (AUTO + "policy=snapkv", 16, 0.9),
+    "auto: h2o": (AUTO + "policy=h2o", 16, 1),
+    "auto: critical at the prompt's end": (AUTO + f"policy=critical,{ONCE}", 16, 0.9),
     "keydiff": ("keydiff:sinks=4,recent=16", 1, 1),
     "streaming": ("streaming", 1, 1),
     "h2o": ("h2o:sinks=4", 1, 1),
@@ -139,6 +148,82 @@ def measure(o, samples, jobs):
         list(pool.map(work, jobs))
 
 
+def wilson(right, asked, z=1.959964):
+    """95% interval of a share."""
+    share = right / asked
+    centre, half = share + z * z / (2 * asked), z * math.sqrt(share * (1 - share) / asked + z * z / (4 * asked * asked))
+    return [max(0, 100 * (centre - half) / (1 + z * z / asked)), min(100, 100 * (centre + half) / (1 + z * z / asked))]
+
+
+HEADS = {"half": "asked afterwards, 512 of 1,024", "after": "asked afterwards, 256 of 1,024", "last": "question last, 256 of 1,024",
+         "chat": "chat, 1,024 of 4,096", "perplexity": "perplexity at 256"}
+MODELS = {"smollm2": "SmolLM2 135M Instruct (Q4_1)", "gemma": "Gemma 3 270M (base, Q4_K_M)"}
+
+
+def shares(samples, model, task, row):
+    """Right answers and questions of all seeds."""
+    found = [v for key, v in samples.all.items() if key.split("|")[:3] == [model, task, row] and "right" in v]
+    return (sum(v["right"] for v in found), sum(v["questions"] for v in found)) if found else None
+
+
+def loss(samples, model, task, row):
+    """What a row loses against the full cache: points of questions, or percent of perplexity; None: not measured."""
+    if task == "perplexity":
+        got, full = (samples.get(model, task, name, "1") or {} for name in (row, "full"))
+        return None if "nll" not in got or "nll" not in full else 100 * (math.exp(got["nll"] - full["nll"]) - 1)
+    got, full = shares(samples, model, task, row), shares(samples, model, task, "full")
+    if task == "half" and not full:
+        full = shares(samples, model, "after", "full")
+    return None if not got or not full else 100 * (full[0] / full[1] - got[0] / got[1])
+
+
+def cell(samples, model, task, row):
+    if task == "perplexity":
+        got = samples.get(model, task, row, "1") or {}
+        if "nll" not in got:
+            return "-"
+        lost = loss(samples, model, task, row)
+        return f"{math.exp(got['nll']):.1f}" + ("" if row == "full" or lost is None else f" ({lost:+.0f}%)")
+    got = shares(samples, model, task, row) or (task == "half" and row == "full" and shares(samples, model, "after", row))
+    if not got:
+        return "-"
+    low, high = wilson(*got)
+    return f"{100 * got[0] / got[1]:.0f}% [{low:.0f}, {high:.0f}]"
+
+
+def table(samples, model, rows, worst=False):
+    tasks = [task for task in HEADS if any(key.startswith(f"{model}|{task}|") for key in samples.all)]
+    rows = [row for row in rows if any(cell(samples, model, task, row) != "-" for task in tasks)]
+    measured = {row: [loss(samples, model, task, row) for task in tasks if worst or task != "perplexity"] for row in rows}
+    mean = {row: statistics.mean([x for x in lost if x is not None] or [999]) - 1000 * (row == "full") for row, lost in measured.items()}
+    asked = {task: max((shares(samples, model, task, row) or (0, 0))[1] for row in rows) for task in tasks if task != "perplexity"}
+    most = {row: max([x for x in lost if x is not None], default=0) - 1000 * (row == "full") for row, lost in measured.items()}
+    heads = [*(HEADS[task] for task in tasks), *(["largest loss"] if worst else [])]
+    lines = ["| method | " + " | ".join(heads) + " |", "|---" * (1 + len(heads)) + "|"]
+    for row in sorted(rows, key=lambda row: (most if worst else mean)[row]):
+        name = row if ROWS[row][0] == "full" else f"{row}: `{ROWS[row][0].replace('{centres}', 'FILE')}`"
+        lines.append(f"| {name} | " + " | ".join(cell(samples, model, task, row) for task in tasks) +
+                     (f" | {max(0, most[row]):.0f}" if worst and row != "full" else " |" if worst else "") + " |")
+    return ["Questions a figure: " + ", ".join(f"{HEADS[task]}: {count}" for task, count in asked.items()) + "; 95% intervals (Wilson).", "", *lines, ""]
+
+
+def write_pages(o, samples):
+    page = script.Page("policies", "What each method loses on real models", "Generated by `make quality` (bench/real_models.py).", ["smollm2", "gemma"])
+    commits = sorted({v["commit"] for v in samples.all.values()})
+    foot = f"*`make quality`; {today()}, {machine()}, palimpsest {', '.join(commits)}.*"
+    for model, name in MODELS.items():
+        if any(key.startswith(model) for key in samples.all):
+            page.put(model, name, table(samples, model, [row for row in ROWS if not row.startswith("auto: ")]), foot=foot)
+    print(page.path)
+    page = script.Page("auto", "The method auto", "Generated by `make quality` (bench/real_models.py).", ["smollm2", "gemma"])
+    named = [row for row in ROWS if row.startswith("auto") or row in ("full", "keydiff", "critical", "snapkv", "streaming", "h2o", "r-kv")]
+    for model, name in MODELS.items():
+        if any(key.startswith(model) for key in samples.all):
+            page.put(model, name, ["*Largest loss*: points of questions, or percent of perplexity, against the full cache; over the columns that were measured.", "",
+                                   *table(samples, model, named, worst=True)], foot=foot)
+    print(page.path)
+
+
 def main():
     parse = script.parser(__doc__)
     script.add(parse, "--program", "--folder")
@@ -161,6 +246,7 @@ def main():
             and not (task == "chat" and model == "gemma") and not (task == "perplexity" and row == "kvzip")]
     if not o.page_only:
         measure(o, samples, jobs)
+    write_pages(o, samples)
 
 
 if __name__ == "__main__":

@@ -176,10 +176,13 @@ int run_perplexity(const PerplexityFlags& flags) {
     long long before = 0;
     for (const TokenText& text : texts) {
       if (interrupted()) break;
-      run.texts.push_back(perplexity(session, text.tokens, bin, [&](long long done, long long) {
-        bar.update(before + done, total);
-        return !interrupted();
-      }, flags.prompt));
+      run.texts.push_back(perplexity(
+          session, text.tokens, bin,
+          [&](long long done, long long) {
+            bar.update(before + done, total);
+            return !interrupted();
+          },
+          flags.prompt));
       before += run.texts.back().predicted;
       run.cache_use.add(session.cache(), run.texts.back().evicted);
     }
@@ -196,14 +199,11 @@ int run_perplexity(const PerplexityFlags& flags) {
                        {"tokens_of_file", text.available},
                        {"bos", text.tokens.front() == vocabulary->bos()},
                        {"cleaning", text.done}});
-    nlohmann::json out = {{"task", "perplexity"},
-                          {"model", model_name(*model)},
-                          {"files", files},
-                          {"tokens", total + static_cast<long long>(texts.size()) * (1 + flags.prompt)},
-                          {"prompt", flags.prompt},
-                          {"bin", bin},
-                          {"block", flags.block},
-                          {"runs", nlohmann::json::array()}};
+    nlohmann::json out = {
+        {"task", "perplexity"},   {"model", model_name(*model)},
+        {"files", files},         {"tokens", total + static_cast<long long>(texts.size()) * (1 + flags.prompt)},
+        {"prompt", flags.prompt}, {"bin", bin},
+        {"block", flags.block},   {"runs", nlohmann::json::array()}};
     for (const auto& run : runs) out["runs"].push_back(as_json(run));
     fmt::print("{}\n", out.dump(2));
   } else {

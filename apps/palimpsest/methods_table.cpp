@@ -20,7 +20,7 @@ using Json = nlohmann::ordered_json;
 // The signals of a policy: its cost besides the budget.
 std::string signals_text(const Method& method) {
   if (method.policy == "none") return "nothing";
-  const std::string policy = method.policy == kAutoPolicy ? "keydiff" : method.policy;
+  const std::string policy = method.policy == kAutoPolicy ? "critical" : method.policy;
   const Signals signals = make_policy(policy, method.of_policy)->signals();
   if (signals.positions_only()) return "positions";
   std::vector<std::string> parts;

@@ -7,7 +7,7 @@ from parts import Skip
 
 LONGBENCH = SHARED / "tasks/longbench"
 MODEL = ("The default model has 5.2 M parameters, a context of 2,048 and was trained on stories: it can neither summarise news nor read Chinese, so that these scores, with "
-         "the papers' metrics and prompts, show the way and not the methods' order. What it can do is recall: [policies.md](policies.md), [frontier.md](frontier.md). The same "
+         "the papers' metrics and prompts, show the way and not the methods' order. What it can do is recall: [small-model.md](small-model.md), [frontier.md](frontier.md). The same "
          "command takes any GGUF file with `-m`.")
 
 

@@ -39,7 +39,8 @@ std::vector<TokenId> plain(const Prompt& prompt, std::size_t question, QuestionS
   std::vector<TokenId> all(prompt.context);
   all.insert(all.end(), prompt.questions[question].begin(), prompt.questions[question].end());
   const std::size_t start = prompt.starts.empty() ? 1 : prompt.starts[question];
-  const std::size_t read = seen == QuestionSeen::kAfter && options.method.cache ? prompt.context.size() : all.size() - start;
+  const std::size_t read =
+      seen == QuestionSeen::kAfter && options.method.cache ? prompt.context.size() : all.size() - start;
   session.prefill(std::span(all).first(read));
   for (const TokenId token : std::span(all).subspan(read)) logits = session.decode(token);
   std::vector<TokenId> out;

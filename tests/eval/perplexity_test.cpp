@@ -171,7 +171,8 @@ TEST(Perplexity, MethodsThatEvictAtAPromptsEndNeedOne) {
     EXPECT_TRUE(result.complete);
     EXPECT_GE(result.evicted, 136) << name;
   }
-  Session full(s->decoder, with("full", CacheType::kF32)), knorm(s->decoder, with("knorm:budget=64,schedule=prompt", CacheType::kF32));
+  Session full(s->decoder, with("full", CacheType::kF32)),
+      knorm(s->decoder, with("knorm:budget=64,schedule=prompt", CacheType::kF32));
   const auto whole = perplexity(full, tokens, 50), after = perplexity(full, tokens, 50, {}, 200);
   ASSERT_EQ(after.losses.size(), 199u);
   for (std::size_t i = 0; i < 199; ++i) EXPECT_NEAR(after.losses[i], whole.losses[200 + i], 1e-3);

@@ -133,7 +133,8 @@ std::vector<QuestionAnswer> Asker::ask(const Prompt& prompt, QuestionSeen seen, 
     std::vector<TokenId> rest(prompt.context.begin() + static_cast<std::ptrdiff_t>(read), prompt.context.end());
     rest.insert(rest.end(), question.begin(), question.end());
     const bool compressed = seen == QuestionSeen::kAfter && read > 0;
-    const std::size_t in_prompt_end = compressed ? 0 : rest.size() - std::min(after_the_end(prompt, q), rest.size() - 1);
+    const std::size_t in_prompt_end =
+        compressed ? 0 : rest.size() - std::min(after_the_end(prompt, q), rest.size() - 1);
     std::span<const float> logits;
     if (in_prompt_end > 0) logits = session_.prefill(std::span(rest).first(in_prompt_end));
     for (const TokenId token : std::span(rest).subspan(in_prompt_end)) logits = session_.decode(token);

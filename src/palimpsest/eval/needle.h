@@ -7,7 +7,8 @@
 //     "haystack": "...",                   sentences to repeat instead of the haystack text
 //     "spread": 7,                         number of other needles at random positions
 //     "same": 2, "other": 3,               number of needles next to it, of the same variant and of other variants
-//     "ask-all": true,                     questions are also about the other needles; those of "spread" are of the other
+//     "ask-all": true,                     questions are also about the other needles; those of "spread" are of the
+//     other
 //                                          variants in turn, at equal distances from the first
 //     "fill": true,                        other needles replace the haystack
 //     "tokens": 16,                        max tokens of an answer

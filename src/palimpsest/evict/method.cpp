@@ -15,12 +15,16 @@ const std::vector<MethodRow>& methods() {
       {"auto",
        "-",
        "keeps all tokens while memory and the trained context allow; then 4 sinks, the newest quarter, and of the "
-       "older tokens those whose keys differ from the mean key (keydiff), or, if there is MODEL.kvzap, those with the "
-       "highest score of policy kvzap; pins the system prompt of chats",
+       "older tokens those whose keys differ from the mean key (keydiff). With a smaller budget a prompt is read "
+       "first, and "
+       "keeps at its end what its last 32 queries attend to (critical). If there is MODEL.kvzap: the highest scores of "
+       "policy kvzap. Pins the system prompt of chats",
        {.name = std::string(kAutoMethod),
         .policy = std::string(kAutoPolicy),
         .protection = {.sinks = 4, .recent = Share::of_budget(0.25)},
         .budget = kAutoBudget,
+        .schedule = Schedule::kPromptStep,
+        .prompt_max = kAutoBudget,
         .interval = 16,
         .positions = Positions::kCache}},
       {"full", "-", "no eviction: memory grows with every token", {}},
@@ -59,7 +63,8 @@ const std::vector<MethodRow>& methods() {
        {.name = "random", .policy = "random", .protection = {.sinks = 4, .recent = 32}, .budget = 256}},
       {"tova",
        "arXiv 2401.06104",
-       "evicts the token with the lowest attention weight of the last query, the same for all heads of a layer, but not "
+       "evicts the token with the lowest attention weight of the last query, the same for all heads of a layer, but "
+       "not "
        "the first 4 tokens nor the newest sixteenth (the paper: sinks=0,recent=0)",
        {.name = "tova",
         .policy = "tova",
