@@ -36,9 +36,10 @@ CONTEXTS = 10  # of a seed: 40 questions, in a chat half as many
 
 # Name on the page: method with all but its budget, tokens evicted at once, share of the tokens at equal bytes. {centres}: a file.
 STEP, ONCE = "schedule=step", "schedule=prompt+step"
-AUTO = "auto:sinks=4,recent=0.25,positions=cache,every=16,"
+AUTO = "auto:schedule=step,prompt-max=0,"  # as it was before decision 0042
 ROWS = {
     "full": ("full", 1, 1),
+    "auto": ("auto", 16, 1),
     "auto, as it was": (AUTO + "policy=keydiff", 16, 1),
     "auto: the newest half": (AUTO + "policy=keydiff,recent=half", 16, 1),
     "auto: the newest sixteenth": (AUTO + "policy=keydiff,recent=0.0625", 16, 1),
@@ -47,8 +48,7 @@ ROWS = {
     "auto: critical": (AUTO + "policy=critical", 16, 0.9),
     "auto: snapkv": (AUTO + "policy=snapkv", 16, 0.9),
     "auto: h2o": (AUTO + "policy=h2o", 16, 1),
-    "auto: critical at the prompt's end": (AUTO + f"policy=critical,{ONCE}", 16, 0.9),
-    "keydiff": ("keydiff:sinks=4,recent=16", 1, 1),
+        "keydiff": ("keydiff:sinks=4,recent=16", 1, 1),
     "streaming": ("streaming", 1, 1),
     "h2o": ("h2o:sinks=4", 1, 1),
     "snapkv": (f"snapkv:sinks=4,{ONCE}", 1, 0.9),
@@ -198,12 +198,15 @@ def table(samples, model, rows, worst=False):
     mean = {row: statistics.mean([x for x in lost if x is not None] or [999]) - 1000 * (row == "full") for row, lost in measured.items()}
     asked = {task: max((shares(samples, model, task, row) or (0, 0))[1] for row in rows) for task in tasks if task != "perplexity"}
     most = {row: max([x for x in lost if x is not None], default=0) - 1000 * (row == "full") for row, lost in measured.items()}
+    enough = lambda row: row != "full" and sum(x is not None for x in measured[row]) >= min(3, len(tasks))
+    largest = lambda row: f"{max(0, most[row]):.0f}" if enough(row) else ""
+    most = {row: lost if enough(row) or row == "full" else 999 for row, lost in most.items()}
     heads = [*(HEADS[task] for task in tasks), *(["largest loss"] if worst else [])]
     lines = ["| method | " + " | ".join(heads) + " |", "|---" * (1 + len(heads)) + "|"]
     for row in sorted(rows, key=lambda row: (most if worst else mean)[row]):
         name = row if ROWS[row][0] == "full" else f"{row}: `{ROWS[row][0].replace('{centres}', 'FILE')}`"
         lines.append(f"| {name} | " + " | ".join(cell(samples, model, task, row) for task in tasks) +
-                     (f" | {max(0, most[row]):.0f}" if worst and row != "full" else " |" if worst else "") + " |")
+                     (f" | {largest(row)}" if worst else "") + " |")
     return ["Questions a figure: " + ", ".join(f"{HEADS[task]}: {count}" for task, count in asked.items()) + "; 95% intervals (Wilson).", "", *lines, ""]
 
 
@@ -219,7 +222,7 @@ def write_pages(o, samples):
     named = [row for row in ROWS if row.startswith("auto") or row in ("full", "keydiff", "critical", "snapkv", "streaming", "h2o", "r-kv")]
     for model, name in MODELS.items():
         if any(key.startswith(model) for key in samples.all):
-            page.put(model, name, ["*Largest loss*: points of questions, or percent of perplexity, against the full cache; over the columns that were measured.", "",
+            page.put(model, name, ["*Largest loss*: points of questions, or percent of perplexity, against the full cache; rows with three or more columns.", "",
                                    *table(samples, model, named, worst=True)], foot=foot)
     print(page.path)
 

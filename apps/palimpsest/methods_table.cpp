@@ -48,7 +48,8 @@ std::string schedule_text(const Method& m) {
   const std::string step = by_page           ? "each page"
                            : m.interval == 1 ? "every token"
                                              : fmt::format("every {} tokens", m.interval);
-  return m.schedule == Schedule::kPromptStep ? "prompt, " + step : step;
+  if (m.schedule != Schedule::kPromptStep) return step;
+  return m.interval > 1 && !by_page ? fmt::format("prompt, every {}", m.interval) : "prompt, " + step;
 }
 
 Json memory_of(const Method& method, const Hyperparameters& hyper) {

@@ -98,13 +98,24 @@ int of_context(const Method& method, const PlanTarget& target) {
   });
 }
 
+PlanTarget without_model(PlanTarget target) {
+  target.model = nullptr;
+  return target;
+}
+
 // Method::prompt_max, where the budget is given: what `budget=auto` would keep.
 int whole_prompt(Method method, const PlanTarget& target) {
   const int budget = method.budget;
   if (budget <= 0 || (target.trained_context <= 0 && target.memory == 0)) return std::max(0, budget);
-  method.budget = kAutoBudget;
   try {
-    return std::max(budget, of_context(method, target));
+    Method whole = method;
+    whole.budget = kAutoBudget;
+    method.prompt_max = std::max(budget, of_context(whole, target));
+    // More is evicted at once than with that as the budget, which takes memory.
+    while (method.prompt_max > budget && target.memory > 0 &&
+           MethodPlan(method, without_model(target)).bytes(kAnyPrompt, -1).total() > target.memory)
+      method.prompt_max = std::max(budget, method.prompt_max - method.prompt_max / 50 - 1);
+    return method.prompt_max;
   } catch (const Error&) {  // no budget fits the memory: the plan of the given one says so
     return budget;
   }
