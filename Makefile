@@ -125,9 +125,8 @@ exactness:  ## test that mechanism, positions, page size, path and threads do no
 	done; \
 	for pid in $$pids; do wait $$pid || rc=1; done; tail -n 5 build/exactness-*.log; exit $$rc
 
-quality: build  ## recall and perplexity of every method at equal budgets; measures missing cells (QUALITY_ARGS=...)
-	@tools/env --add python3-matplotlib
-	@tools/env python3 bench/quality.py $(QUALITY_ARGS)
+quality: build  ## what each method loses on real models (QUALITY_ARGS='--smollm2 FILE --gemma FILE'); measures missing cells
+	@tools/env python3 bench/real_models.py $(QUALITY_ARGS)
 
 acceptance: build  ## regenerate docs/results/acceptance.md (ACCEPTANCE_ARGS='stream book')
 	@tools/env python3 bench/acceptance.py $(ACCEPTANCE_ARGS)

@@ -3,11 +3,13 @@
 
     python3 bench/cache_types.py            all parts
     python3 bench/cache_types.py quality    one part
+    python3 bench/cache_types.py quality --models smollm2.gguf gemma.gguf --text novel.txt    of these models
 
 quality: mean KL divergence per token of the next token's distribution, with every pair of types, from an f32 cache of all
 tokens, over a text. speed: decode steps at equal tokens, and with as many tokens as fit into the same bytes. Writes
 docs/results/cache-types.md.
 """
+import pathlib
 import statistics
 
 import common
@@ -29,7 +31,8 @@ def bits_of(pair):
 
 
 def quality(options):
-    for path, text in [(common.REPO / "models/palimpsest-stories.gguf", common.REPO / "src/palimpsest/eval/data/haystack.txt"),
+    named = [(pathlib.Path(model), pathlib.Path(options.text)) for model in options.models]
+    for path, text in named or [(common.REPO / "models/palimpsest-stories.gguf", common.REPO / "src/palimpsest/eval/data/haystack.txt"),
                        (common.SHARED / "models/stories260K/stories260K.gguf", common.REPO / "src/palimpsest/eval/data/haystack.txt")]:
         if not path.exists():
             common.say(f"no {path}: skipped")
@@ -69,6 +72,8 @@ def main():
     parse = script.parser(__doc__, PARTS)
     script.add(parse, "--program", "--threads")
     parse.add_argument("--tokens", type=int, default=1500, help="of the text")
+    parse.add_argument("--models", nargs="+", default=[], help="GGUF files, instead of the default model and stories260K")
+    parse.add_argument("--text", default=str(common.SHARED / "text/books/wells-war-of-the-worlds.txt"), help="text for --models")
     parse.add_argument("--rounds", type=int, default=3)
     options = script.parsed(parse, PARTS)
     return script.work_through(options.parts, lambda part: {"quality": quality, "speed": speed}[part](options))

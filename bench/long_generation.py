@@ -24,14 +24,14 @@ from bpe import Tokenizer  # noqa: E402
 from documents import saga  # noqa: E402
 
 PAGE = script.Page("paged-eviction", "PagedEviction: reproduction", "", ["paged3", "paged4", "long"])
-IN_PAGES = ",schedule=prompt+step,mechanism=append"
+IN_PAGES = ",sinks=0,recent=0,schedule=prompt+step,mechanism=append"
 
 
 def methods(budget):
     return [("full cache", "full"), ("streaming, in pages", f"streaming:budget={budget}{IN_PAGES}"),
             ("inverse key norm, in pages", f"knorm:budget={budget}{IN_PAGES}"), ("KeyDiff, in pages", f"keydiff:budget={budget}{IN_PAGES}"),
-            ("inverse key norm, in place", f"knorm:budget={budget},schedule=prompt+step"),
-            ("KeyDiff, in place", f"keydiff:budget={budget},schedule=prompt+step"),
+            ("inverse key norm, in place", f"knorm:budget={budget},sinks=0,recent=0,schedule=prompt+step"),
+            ("KeyDiff, in place", f"keydiff:budget={budget},sinks=0,recent=0,schedule=prompt+step"),
             *((f"paged-eviction, pages of {page}", f"paged-eviction:budget={budget},page={page}") for page in (8, 16, 32)),
             ("paged-eviction, the newest page may go", f"paged-eviction:budget={budget},recent=0"),
             ("paged-eviction, norms of a page", f"paged-eviction:budget={budget},page-score=norms")]

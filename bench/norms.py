@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Do norms of keys and values tell which tokens are attended to? For docs/results/policies.md.
+"""Do norms of keys and values tell which tokens are attended to? For docs/results/small-model.md.
 
     python3 bench/norms.py [--program build/palimpsest] [--questions 12]
 

@@ -77,18 +77,20 @@ nlohmann::json as_json(const Questioner& questioner, const Questioner::Run& run,
                      {"questions", each.asked},
                      {"right", each.right},
                      {"share", finite(each.share())}});
-  const Interval share = bootstrap(grid.contexts);
+  const Interval share = wilson(grid.right(), grid.asked()), contexts = bootstrap(grid.contexts);
   out.update({{"questions", grid.asked()},
               {"right", grid.right()},
               {"score", finite(share.mean)},
               {"score_low", finite(share.low)},
               {"score_high", finite(share.high)},
+              {"contexts_low", finite(contexts.low)},
+              {"contexts_high", finite(contexts.high)},
               {"cells", cells}});
   return out;
 }
 
 void print_grid(const Questioner::Run& run, const Grid& grid, const NeedleFlags& flags) {
-  const Interval share = bootstrap(grid.contexts);
+  const Interval share = wilson(grid.right(), grid.asked());
   fmt::print("{}: {:.1f}% of {} correct{}; {}; {:.0f} prompt tokens/s, {:.3f} ms per token\n", run.cache_use.name,
              100 * share.mean, thousands(grid.asked()),
              std::isfinite(share.low) ? fmt::format(" [{:.1f}, {:.1f}]", 100 * share.low, 100 * share.high) : "",
@@ -134,7 +136,7 @@ int run_needle(const NeedleFlags& flags) {
         needle = make_needle(kind, {cell.length, cell.depth, static_cast<int>(flags.asked)}, haystack,
                              questioner.vocabulary(), draw);
         options = {.max_tokens = kind.tokens, .stop_at_newline = true};
-        return questioner.prompt(needle.context, needle.questions);
+        return questioner.prompt(needle.context, needle.questions, needle.starts);
       },
       [&](std::size_t run, std::size_t i, const std::vector<QuestionAnswer>& answers) {
         Cell& cell = grids[run].cells[i / samples];

@@ -27,7 +27,7 @@ struct PerplexityFlags {
   MethodListFlags list;
   TextFlags text;
   ThreadFlags threads;
-  long long bin = 0, block = 128, resamples = 2000, limit = 0;
+  long long bin = 0, block = 128, resamples = 2000, limit = 0, prompt = 0;
   bool json = false, linear = false;
   std::string plot;
 };
@@ -160,7 +160,7 @@ int run_perplexity(const PerplexityFlags& flags) {
   long long longest = 0, total = 0;
   for (const TokenText& text : texts) {
     longest = std::max(longest, static_cast<long long>(text.tokens.size()) - 1);
-    total += static_cast<long long>(text.tokens.size()) - 1;
+    total += static_cast<long long>(text.tokens.size()) - 1 - flags.prompt;
   }
   const long long bin = flags.bin > 0 ? flags.bin : round_bin(longest);
   const auto list = method_list(flags.list, model->hyper(), vocabulary.get(), longest);
@@ -176,10 +176,13 @@ int run_perplexity(const PerplexityFlags& flags) {
     long long before = 0;
     for (const TokenText& text : texts) {
       if (interrupted()) break;
-      run.texts.push_back(perplexity(session, text.tokens, bin, [&](long long done, long long) {
-        bar.update(before + done, total);
-        return !interrupted();
-      }));
+      run.texts.push_back(perplexity(
+          session, text.tokens, bin,
+          [&](long long done, long long) {
+            bar.update(before + done, total);
+            return !interrupted();
+          },
+          flags.prompt));
       before += run.texts.back().predicted;
       run.cache_use.add(session.cache(), run.texts.back().evicted);
     }
@@ -196,13 +199,11 @@ int run_perplexity(const PerplexityFlags& flags) {
                        {"tokens_of_file", text.available},
                        {"bos", text.tokens.front() == vocabulary->bos()},
                        {"cleaning", text.done}});
-    nlohmann::json out = {{"task", "perplexity"},
-                          {"model", model_name(*model)},
-                          {"files", files},
-                          {"tokens", total + static_cast<long long>(texts.size())},
-                          {"bin", bin},
-                          {"block", flags.block},
-                          {"runs", nlohmann::json::array()}};
+    nlohmann::json out = {
+        {"task", "perplexity"},   {"model", model_name(*model)},
+        {"files", files},         {"tokens", total + static_cast<long long>(texts.size()) * (1 + flags.prompt)},
+        {"prompt", flags.prompt}, {"bin", bin},
+        {"block", flags.block},   {"runs", nlohmann::json::array()}};
     for (const auto& run : runs) out["runs"].push_back(as_json(run));
     fmt::print("{}\n", out.dump(2));
   } else {
@@ -230,6 +231,12 @@ void add_eval_perplexity(CLI::App& eval, Action& action) {
   add_method_list(*command, flags->list, {"full"});
   add_thread_flags(*command, flags->threads);
   command->add_option("--bin", flags->bin, "tokens per point of the curve; 0: about 100 points")
+      ->check(CLI::NonNegativeNumber);
+  command
+      ->add_option("--prompt", flags->prompt,
+                   "tokens at the start of each text that are read as a prompt, compressed, and not predicted; the "
+                   "others are read one by one. Needed by methods that evict at a prompt's end")
+      ->type_name("TOKENS")
       ->check(CLI::NonNegativeNumber);
   command->add_option("--limit", flags->limit, "max number of texts; 0: all")->check(CLI::NonNegativeNumber);
   command->add_option("--block", flags->block, "tokens per bootstrap block of the paired differences")

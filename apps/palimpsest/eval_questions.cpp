@@ -82,8 +82,13 @@ void Questioner::ask(std::size_t count, const std::string& label, const Make& ma
     fmt::print(stderr, "palimpsest: {} tokens exceed the model's trained context of {}\n", longest_, trained);
 }
 
-Prompt Questioner::prompt(const std::string& context, const std::vector<std::string>& questions) const {
-  if (!flags_.chat) return tokenize_prompt(*model_.vocabulary, context, questions);
+Prompt Questioner::prompt(const std::string& context, const std::vector<std::string>& questions,
+                          const std::vector<std::string>& starts) const {
+  if (!flags_.chat) {
+    std::vector<std::string> spaced;  // after "Answer:"
+    for (const std::string& start : starts) spaced.push_back(start.empty() ? "" : "\nAnswer: " + start);
+    return tokenize_prompt(*model_.vocabulary, context, questions, spaced);
+  }
   std::vector<std::string> rest;
   std::string begin;
   for (const std::string& question : questions) {
@@ -94,7 +99,7 @@ Prompt Questioner::prompt(const std::string& context, const std::vector<std::str
     begin = whole.substr(0, at);
     rest.push_back(whole.substr(at + mark.size()));
   }
-  return tokenize_prompt(*model_.vocabulary, begin, rest, /*special=*/true);
+  return tokenize_prompt(*model_.vocabulary, begin, rest, starts, /*special=*/true);
 }
 
 nlohmann::json Questioner::json_of(const Run& run) const {

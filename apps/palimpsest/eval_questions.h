@@ -47,8 +47,10 @@ class Questioner {
   using Got = std::function<void(std::size_t run, std::size_t prompt, const std::vector<QuestionAnswer>& answers)>;
   void ask(std::size_t count, const std::string& label, const Make& make, const Got& got);
 
-  // Tokenizes a prompt; with --chat inside the model's chat template (throws Error if it has none).
-  Prompt prompt(const std::string& context, const std::vector<std::string>& questions) const;
+  // Tokenizes a prompt; with --chat inside the model's chat template (throws Error if it has none). `starts`: of the
+  // answers, one for each question; or none.
+  Prompt prompt(const std::string& context, const std::vector<std::string>& questions,
+                const std::vector<std::string>& starts = {}) const;
   const std::vector<Run>& runs() const { return runs_; }
   const Vocabulary& vocabulary() const { return *model_.vocabulary; }
   const Model& model() const { return *model_.model; }

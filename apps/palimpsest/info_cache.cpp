@@ -112,7 +112,7 @@ Json cache_terms(const SessionOptions& options, const Hyperparameters& hyper, st
   const bool bounded = options.method.bounded();
   if (!tokens && !bounded) tokens = std::max(1, hyper.trained_context);
   // Without --tokens, a prompt that is read in one step is assumed to fill the trained context.
-  const bool whole = options.method.schedule == Schedule::kPromptStep;
+  const bool whole = options.method.schedule == Schedule::kPromptStep && options.method.prompt_max == 0;
   const long long prompt = tokens.value_or(whole ? std::max(1, hyper.trained_context) : kMaxTokens);
   const MethodPlan plan = plan_of(options, hyper);
   Occupancies o = plan.occupancies(prompt, tokens.value_or(-1));

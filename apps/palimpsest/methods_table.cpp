@@ -20,7 +20,7 @@ using Json = nlohmann::ordered_json;
 // The signals of a policy: its cost besides the budget.
 std::string signals_text(const Method& method) {
   if (method.policy == "none") return "nothing";
-  const std::string policy = method.policy == kAutoPolicy ? "keydiff" : method.policy;
+  const std::string policy = method.policy == kAutoPolicy ? "critical" : method.policy;
   const Signals signals = make_policy(policy, method.of_policy)->signals();
   if (signals.positions_only()) return "positions";
   std::vector<std::string> parts;
@@ -48,7 +48,8 @@ std::string schedule_text(const Method& m) {
   const std::string step = by_page           ? "each page"
                            : m.interval == 1 ? "every token"
                                              : fmt::format("every {} tokens", m.interval);
-  return m.schedule == Schedule::kPromptStep ? "prompt, " + step : step;
+  if (m.schedule != Schedule::kPromptStep) return step;
+  return m.interval > 1 && !by_page ? fmt::format("prompt, every {}", m.interval) : "prompt, " + step;
 }
 
 Json memory_of(const Method& method, const Hyperparameters& hyper) {

@@ -301,8 +301,10 @@ std::string auto_line(const MethodPlan& plan) {
       target.trained_context > 0 ? fmt::format("trained context {}, ", thousands(target.trained_context)) : "",
       types == CacheTypes(CacheType::kF16) ? "" : fmt::format("{}, ", name_of(types)), human_bytes(cache_bytes(plan)),
       target.memory == 0 ? "the machine's memory" : human_bytes(target.memory));
-  return fmt::format("auto keeps all of the first {} tokens ({}), then evicts by {}; protected: {}",
-                     thousands(m.budget), limits, m.policy == "recent" ? "age" : m.policy, spell_protection(m));
+  const std::string whole =
+      m.prompt_max > m.budget ? fmt::format("; of a prompt {} are read first", thousands(m.prompt_max)) : "";
+  return fmt::format("auto keeps all of the first {} tokens ({}), then evicts by {}{}; protected: {}",
+                     thousands(m.budget), limits, m.policy == "recent" ? "age" : m.policy, whole, spell_protection(m));
 }
 
 SessionOptions session_options(const CacheFlags& flags, const std::string& default_method) {

@@ -9,7 +9,7 @@ APPEND = ",mechanism=append"
 METHODS = {
     "full cache": "full",
     "streaming, in pages": "streaming:budget={n}" + APPEND,
-    "inverse key norm": "knorm:budget={n},schedule=prompt+step" + APPEND,
+    "inverse key norm": "knorm:budget={n},sinks=0,recent=0,schedule=prompt+step" + APPEND,
     "paged-eviction": "paged-eviction:budget={n}",
 }
 OURS = "paged-eviction"
@@ -84,7 +84,7 @@ def curves(o, first, choices_of, method_of, name, x_label):
 
 def keydiff(o):
     """KeyDiff compares all keys at each eviction, so its history needs a real model: measured after the prompt only."""
-    methods = {"keydiff": "keydiff:budget=1024,schedule=prompt+step" + APPEND, OURS: METHODS[OURS].format(n=1024)}
+    methods = {"keydiff": "keydiff:budget=1024,sinks=0,recent=0,schedule=prompt+step" + APPEND, OURS: METHODS[OURS].format(n=1024)}
     rows = o.engine.decode(LLAMA_1B, methods, [PROMPT], batch=o.effort.pick(2, 16), tokens=STEPS, reps=2, fill="prompt", page_size=16)
     over = ratios(rows["keydiff", PROMPT].step_ms, rows[OURS, PROMPT].step_ms)
     return ("KeyDiff, which is as slow as inverse key norm in the paper, compares all keys at each eviction, so a history of random scores does "

@@ -15,9 +15,13 @@ from report import table, times
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from common import REPO, Failed  # noqa: E402
 
-POLICIES = {"sinks and window": "sparse", "h2o": "h2o", "knorm": "knorm", "keydiff": "keydiff", "temporal (learned)": "temporal"}
+POLICIES = {"sinks and window": "sparse", "h2o": "h2o", "knorm": "knorm:sinks=0,recent=0", "keydiff": "keydiff:sinks=0,recent=0", "temporal (learned)": "temporal"}
 BUDGETS, PROMPTS, TOKENS = [48, 64, 128, 256], 10, 400
 SPARSE, COMPACT = "mechanism=in-place,positions=original", "mechanism=shift,positions=cache,rerotate=recompute"
+
+
+def method(policy, budget, how):
+    return f"{policy}{',' if ':' in policy else ':'}budget={budget},{how}"
 
 
 def prompts():
@@ -59,7 +63,7 @@ def runs(o):
     lines, count, everything = [], len(full), []
     for label, policy in POLICIES.items():
         for budget in BUDGETS:
-            pairs = [(generated(o, p, f"{policy}:budget={budget},{SPARSE}"), generated(o, p, f"{policy}:budget={budget},{COMPACT}")) for p in texts]
+            pairs = [(generated(o, p, method(policy, budget, SPARSE)), generated(o, p, method(policy, budget, COMPACT))) for p in texts]
             count += 2 * len(pairs)
             equal = sum(a[0] == b[0] for a, b in pairs)
             firsts = [d for a, b in pairs if (d := first_difference(a[0], b[0])) is not None]

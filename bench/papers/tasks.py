@@ -7,7 +7,7 @@ from parts import Skip
 
 LONGBENCH = SHARED / "tasks/longbench"
 MODEL = ("The default model has 5.2 M parameters, a context of 2,048 and was trained on stories: it can neither summarise news nor read Chinese, so that these scores, with "
-         "the papers' metrics and prompts, show the way and not the methods' order. What it can do is recall: [policies.md](policies.md), [frontier.md](frontier.md). The same "
+         "the papers' metrics and prompts, show the way and not the methods' order. What it can do is recall: [small-model.md](small-model.md), [frontier.md](frontier.md). The same "
          "command takes any GGUF file with `-m`.")
 
 
@@ -36,7 +36,7 @@ def scored(run):
 def paged_figure_2(o):
     """Figure 2: accuracy by budget"""
     budgets, limit = o.effort.pick([256], [256, 512, 1024]), o.effort.pick(5, 40)
-    ways = {"streaming": "streaming:budget={n}", "inverse key norm": "knorm:budget={n},schedule=prompt+step", "keydiff": "keydiff:budget={n},schedule=prompt+step",
+    ways = {"streaming": "streaming:budget={n}", "inverse key norm": "knorm:budget={n},sinks=0,recent=0,schedule=prompt+step", "keydiff": "keydiff:budget={n},sinks=0,recent=0,schedule=prompt+step",
             "paged-eviction": "paged-eviction:budget={n}"}
     runs = longbench(o, "multi_news", ["full", *(m.format(n=n) for n in budgets for m in ways.values())], limit)
     rows = [["full cache", *[scored(runs["full"])] * len(budgets)]]

@@ -23,8 +23,16 @@ def halves(rows, heads):
 
 def convert(source, folder):
     reader = gguf.GGUFReader(source)
-    field = lambda key: reader.fields[f"llama.{key}"].contents()
-    heads, kv_heads = field("attention.head_count"), field("attention.head_count_kv")
+
+    def field(key, missing=None):
+        """A number of the file; `missing`: what the format means where it is left out."""
+        found = reader.fields.get(f"llama.{key}")
+        if found is None and missing is None:
+            raise SystemExit(f"{source}: no llama.{key}: only files of the Llama architecture can be converted")
+        return missing if found is None else found.contents()
+
+    heads = field("attention.head_count")
+    kv_heads = field("attention.head_count_kv", heads)
     state = {}
     for tensor in reader.tensors:
         weight = gguf.quants.dequantize(tensor.data, tensor.tensor_type).astype(np.float32)
@@ -40,9 +48,9 @@ def convert(source, folder):
     config = transformers.LlamaConfig(
         vocab_size=vocabulary, hidden_size=width, intermediate_size=field("feed_forward_length"),
         num_hidden_layers=field("block_count"), num_attention_heads=heads, num_key_value_heads=kv_heads,
-        head_dim=field("attention.key_length"), max_position_embeddings=field("context_length"),
+        head_dim=field("attention.key_length", width // heads), max_position_embeddings=field("context_length"),
         rms_norm_eps=float(field("attention.layer_norm_rms_epsilon")), tie_word_embeddings=tied,
-        rope_parameters={"rope_type": "default", "rope_theta": float(field("rope.freq_base"))})
+        rope_parameters={"rope_type": "default", "rope_theta": float(field("rope.freq_base", 10000.0))})
     model = transformers.LlamaForCausalLM(config)
     model.load_state_dict(state)
     pathlib.Path(folder).mkdir(parents=True, exist_ok=True)

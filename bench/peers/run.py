@@ -66,11 +66,11 @@ def quality_rows(budget):
                     ("openvino", {"start": 32, "recent": 64, "max": budget})]),  # it scores by the last 8 queries of a prompt
         ("pyramidkv", [("palimpsest", f"pyramidkv:budget={budget}"), press("PyramidKVPress", window_size=32, kernel_size=7)]),
         ("expected-attention", [("palimpsest", f"expected-attention:budget={budget},schedule=prompt"), press("ExpectedAttentionPress")]),
-        ("tova", [("palimpsest", f"tova:budget={budget},schedule=prompt"), press("TOVAPress")]),
+        ("tova", [("palimpsest", f"tova:budget={budget},schedule=prompt,sinks=0,recent=0"), press("TOVAPress")]),
         ("h2o", [("palimpsest", f"h2o:budget={budget},schedule=prompt")]),
         ("ems", [("palimpsest", f"ems:budget={budget}")]),
-        ("knorm", [("palimpsest", f"knorm:budget={budget},schedule=prompt"), press("KnormPress")]),
-        ("keydiff", [("palimpsest", f"keydiff:budget={budget},schedule=prompt"), press("KeyDiffPress")]),
+        ("knorm", [("palimpsest", f"knorm:budget={budget},schedule=prompt,sinks=0,recent=0"), press("KnormPress")]),
+        ("keydiff", [("palimpsest", f"keydiff:budget={budget},schedule=prompt,sinks=0,recent=0"), press("KeyDiffPress")]),
         ("lagkv", [("palimpsest", f"lagkv:budget={budget},schedule=prompt"), press("LagKVPress", n_sink=4, lag_size=128)]),
     ]
 

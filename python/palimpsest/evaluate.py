@@ -36,12 +36,14 @@ def _result(task: str, kind: str, method: str, text: str, blocks: list[tuple[flo
 
 def perplexity(
     model: Model, text: str, method: str = "full", *, budget: int | None = None, compression_ratio: float | None = None,
-    tokens: int = -1, **options: Any,
+    tokens: int = -1, prompt: int = 0, **options: Any,
 ) -> Result:  # fmt: skip
     """Perplexity of a text, read once token by token given the current cache.
 
     Args:
         tokens: read at most so many; -1: all.
+        prompt: tokens at the start that are read as a prompt, compressed, and not predicted: needed by methods that
+            evict at a prompt's end.
 
     Returns:
         perplexity; nll (mean loss, nats) and nll_error; losses (float32, of every token but the first); predicted,
@@ -50,7 +52,7 @@ def perplexity(
     ids = model.tokenize(text, special=False)
     ids = ids[:tokens] if tokens > 0 else ids
     session = model._open(len(ids), method, budget, compression_ratio, options)
-    return {"task": "perplexity", "name": method, "method": session.method, **_palimpsest.perplexity(session._native, ids)}
+    return {"task": "perplexity", "name": method, "method": session.method, **_palimpsest.perplexity(session._native, ids, prompt)}
 
 
 def needle(
@@ -86,7 +88,10 @@ def needle(
             for _ in range(samples):
                 number = seed * _SEED + len(blocks)
                 made = _palimpsest.make_needle(model._native, hay, kind, length, depth, questions, number)
-                answers = asker.ask(made["context"], made["questions"], question_seen == "before", made["tokens"], True)
+                starts = [f"\nAnswer: {start}" if start else "" for start in made["starts"]]
+                answers = asker.ask(
+                    made["context"], made["questions"], question_seen == "before", made["tokens"], True, starts
+                )
                 right = [
                     _palimpsest.contains_word(answer["text"], word)
                     for answer, word in zip(answers, made["answers"], strict=False)

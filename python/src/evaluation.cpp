@@ -68,6 +68,7 @@ void bind_evaluation(nb::module_& m) {
     nb::dict out;
     out["context"] = made.context;
     out["questions"] = made.questions;
+    out["starts"] = made.starts;
     out["answers"] = made.answers;
     out["tokens"] = found.tokens;
     return out;
@@ -94,17 +95,21 @@ void bind_evaluation(nb::module_& m) {
     const Interval interval = bootstrap(all);
     return nb::make_tuple(interval.mean, interval.low, interval.high);
   });
-  m.def("perplexity", [](PySession& session, const std::vector<TokenId>& tokens) {
-    Perplexity result;
-    {
-      const nb::gil_scoped_release released;
-      const auto locked = session.lock();
-      session.stepped();
-      result = perplexity(session.session(), tokens, std::max(1LL, static_cast<long long>(tokens.size())),
-                          [](long long, long long) { return check_signals(), true; });
-    }
-    return dict_of(result);
-  });
+  m.def(
+      "perplexity",
+      [](PySession& session, const std::vector<TokenId>& tokens, long long prompt) {
+        Perplexity result;
+        {
+          const nb::gil_scoped_release released;
+          const auto locked = session.lock();
+          session.stepped();
+          result = perplexity(
+              session.session(), tokens, std::max(1LL, static_cast<long long>(tokens.size())),
+              [](long long, long long) { return check_signals(), true; }, prompt);
+        }
+        return dict_of(result);
+      },
+      nb::arg("session"), nb::arg("tokens"), nb::arg("prompt") = 0);
   m.def("log_likelihoods", [](PySession& session, const std::vector<TokenId>& tokens) {
     std::vector<float> out;
     {
@@ -128,32 +133,35 @@ void bind_evaluation(nb::module_& m) {
                                       model.options(method, key_type, value_type, chunk, page_size)),
                                 {}};
            })
-      .def("ask",
-           [](PyAsker& self, const std::string& context, const std::vector<std::string>& questions, bool before,
-              int max_tokens, bool stop_at_newline) {
-             std::vector<QuestionAnswer> answers;
-             {
-               const nb::gil_scoped_release released;
-               check_process();
-               const std::lock_guard locked(self.mutex);
-               const Prompt prompt = tokenize_prompt(*self.model.vocabulary, context, questions);
-               answers = self.asker.ask(prompt, before ? QuestionSeen::kBefore : QuestionSeen::kAfter,
-                                        {.max_tokens = max_tokens, .stop_at_newline = stop_at_newline});
-             }
-             nb::list out;
-             for (const QuestionAnswer& each : answers) {
-               nb::dict one;
-               one["text"] = nb::steal(
-                   PyUnicode_DecodeUTF8(each.text.data(), static_cast<Py_ssize_t>(each.text.size()), "replace"));
-               one["tokens"] = each.tokens;
-               one["prompt_tokens"] = each.prompt_tokens;
-               one["evicted"] = each.evicted;
-               one["prompt_ms"] = each.prompt_ms;
-               one["ms"] = each.ms;
-               out.append(one);
-             }
-             return out;
-           })
+      .def(
+          "ask",
+          [](PyAsker& self, const std::string& context, const std::vector<std::string>& questions, bool before,
+             int max_tokens, bool stop_at_newline, const std::vector<std::string>& starts) {
+            std::vector<QuestionAnswer> answers;
+            {
+              const nb::gil_scoped_release released;
+              check_process();
+              const std::lock_guard locked(self.mutex);
+              const Prompt prompt = tokenize_prompt(*self.model.vocabulary, context, questions, starts);
+              answers = self.asker.ask(prompt, before ? QuestionSeen::kBefore : QuestionSeen::kAfter,
+                                       {.max_tokens = max_tokens, .stop_at_newline = stop_at_newline});
+            }
+            nb::list out;
+            for (const QuestionAnswer& each : answers) {
+              nb::dict one;
+              one["text"] = nb::steal(
+                  PyUnicode_DecodeUTF8(each.text.data(), static_cast<Py_ssize_t>(each.text.size()), "replace"));
+              one["tokens"] = each.tokens;
+              one["prompt_tokens"] = each.prompt_tokens;
+              one["evicted"] = each.evicted;
+              one["prompt_ms"] = each.prompt_ms;
+              one["ms"] = each.ms;
+              out.append(one);
+            }
+            return out;
+          },
+          nb::arg("context"), nb::arg("questions"), nb::arg("before"), nb::arg("max_tokens"),
+          nb::arg("stop_at_newline"), nb::arg("starts") = std::vector<std::string>())
       .def_prop_ro("cache_bytes_peak", [](const PyAsker& self) {
         const Cache& cache = self.asker.session().cache();
         return cache.bytes_peak() + cache.bytes_tables();

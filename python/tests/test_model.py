@@ -138,6 +138,6 @@ def test_methods_of_the_kvpress_page():
     rows = [row.split("|")[1:3] for row in page.splitlines() if row.startswith("| `") and "Press" in row.split("|")[1]]
     methods = [method for row in rows for method in re.findall(r"`([a-z][^` ]*)`", row[1]) if "(" not in method]
     methods = [method for method in methods if not method.startswith(("schedule=", "needs"))]
-    assert len(rows) > 12 and {"knorm:schedule=prompt", "adakv", "kvzip", "duo"} <= set(methods)
+    assert len(rows) > 12 and {"knorm:schedule=prompt,sinks=0,recent=0", "adakv", "kvzip", "duo"} <= set(methods)
     for method in methods:
         assert palimpsest.method_text(method)

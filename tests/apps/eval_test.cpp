@@ -69,6 +69,19 @@ TEST_F(EvalTest, PerplexityOfSeveralMethods) {
   expect_plot();
 }
 
+TEST_F(EvalTest, PerplexityAfterAPrompt) {
+  const Finished done = command(on({"eval", "perplexity", "-f", book(), "--gutenberg", "--tokens", "500", "--prompt",
+                                    "300", "--method", "full", "--method", "ems:budget=128", "--json"}));
+  ASSERT_EQ(done.code, 0) << done.err;
+  const json out = json::parse(done.out);
+  EXPECT_EQ(out["prompt"], 300);
+  EXPECT_EQ(out["tokens"], 500);
+  for (const json& run : out["runs"]) EXPECT_EQ(run["predicted"], 199);
+  EXPECT_GT(out["runs"][1]["evicted"], 300);
+  EXPECT_NE(out["runs"][0]["nll"], out["runs"][1]["nll"]);
+  expect_refused(on({"eval", "perplexity", "-f", book(), "--tokens", "500", "--method", "ems:budget=128"}), "--prompt");
+}
+
 TEST_F(EvalTest, PerplexityOfAFolderHasIntervals) {
   const fs::path folder = own_file("texts");
   fs::create_directories(folder);

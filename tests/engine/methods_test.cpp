@@ -111,6 +111,34 @@ TEST(Methods, AfterThePromptAndThenEveryStep) {
   EXPECT_EQ(session.cache().occupied(), 20);
 }
 
+// Prompts up to prompt-max are compressed once, at their end; of longer ones the ends of chunks leave prompt-max
+// tokens.
+TEST(Methods, HoldAtMostPromptMaxOfAPrompt) {
+  const auto decoder = decoder_with_rope();
+  const auto tokens = random_tokens(300, 1);
+  for (const char* policy : {"knorm", "snapkv", "critical", "h2o", "keydiff"}) {
+    SCOPED_TRACE(policy);
+    const std::string base = std::string(policy) + ":budget=40,sinks=2,recent=4,schedule=prompt+step";
+    Session whole(decoder, session_options(base, 16)), bounded(decoder, session_options(base + ",prompt-max=100", 16));
+    whole.prefill(std::span(tokens).first(100));
+    bounded.prefill(std::span(tokens).first(100));
+    EXPECT_EQ(bounded.cache().occupied(), 40);
+    for (int t = 0; t < whole.cache().tables(); ++t)
+      EXPECT_TRUE(std::ranges::equal(whole.cache().table(t).position(), bounded.cache().table(t).position()));
+    const auto a = decode_all(whole, std::span(tokens).subspan(100, 20)),
+               b = decode_all(bounded, std::span(tokens).subspan(100, 20));
+    EXPECT_EQ(a, b);
+
+    bounded.clear();
+    bounded.prefill(tokens, [&](long long done, long long total) {
+      EXPECT_EQ(bounded.cache().occupied(), done == total ? 40 : std::min(done, 100LL));
+      return true;
+    });
+    decode_all(bounded, std::span(tokens).first(20));
+    EXPECT_EQ(bounded.cache().occupied(), 40);
+  }
+}
+
 TEST(Methods, WhenAPageIsFull) {
   Session session(decoder_with_rope(), session_options("streaming:budget=32,schedule=page"));
   int evictions = 0, max = 0;

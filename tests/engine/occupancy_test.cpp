@@ -113,6 +113,7 @@ TEST(Occupancy, NeverExceedsThePlan) {
       add("mechanism", {"", "", "in-place", "append", "shift", "gather", "merge", "match", "block"});
       add("positions", {"", "", "cache", "original"});
       add("schedule", {"", "", "step", "prompt", "prompt+step", "page"});
+      if (method.find("=prompt+step") != std::string::npos) add("prompt-max", {"", "64", "70"});
       add("split", {"", "", "", "pyramid", "ada"});
       if (method.find("block") != std::string::npos || method.find("=page") != std::string::npos)
         add("page", {"", "8", "16"});

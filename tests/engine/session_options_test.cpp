@@ -18,7 +18,7 @@ std::shared_ptr<Model> tiny(int head_dim, const char* shape = "tiny@vocab=300") 
 }
 
 // The bytes of all that the method would keep, in a type.
-std::size_t whole(const Hyperparameters& hyper, SessionOptions options, CacheType type) {
+std::size_t whole(const Hyperparameters& hyper, SessionOptions options, CacheTypes type) {
   options.cache_type = type;
   return cache_bytes(MethodPlan(options.method, plan_target(hyper, options)));
 }
@@ -31,7 +31,9 @@ TEST(FittingCacheType, IsTheFirstThatHoldsWhatTheMethodWouldKeep) {
     options.method = parse_method(method);
     const std::size_t f16 = whole(hyper, options, CacheType::kF16), q8 = whole(hyper, options, CacheType::kQ8_0),
                       q4 = whole(hyper, options, CacheType::kQ4);
-    ASSERT_TRUE(q4 < q8 && q8 < f16);
+    const CacheTypes both = {CacheType::kQ8_0, CacheType::kQ4};
+    const std::size_t mixed = whole(hyper, options, both);
+    ASSERT_TRUE(q4 < mixed && mixed < q8 && q8 < f16);
     const auto fitting = [&](std::size_t memory) {
       options.auto_memory = memory;
       return fitting_cache_type(hyper, options);
@@ -40,7 +42,8 @@ TEST(FittingCacheType, IsTheFirstThatHoldsWhatTheMethodWouldKeep) {
     EXPECT_EQ(fitting(f16), CacheType::kF16);
     EXPECT_EQ(fitting(f16 - 1), CacheType::kQ8_0);
     EXPECT_EQ(fitting(q8), CacheType::kQ8_0);
-    EXPECT_EQ(fitting(q8 - 1), CacheType::kQ4);
+    EXPECT_EQ(fitting(q8 - 1), both);
+    EXPECT_EQ(fitting(mixed - 1), CacheType::kQ4);
     EXPECT_EQ(fitting(q4 / 2), CacheType::kQ4) << "the last, and the method evicts";
   }
 }

@@ -37,13 +37,12 @@ std::vector<TokenId> plain(const Prompt& prompt, std::size_t question, QuestionS
   Session session(small().decoder, options);
   std::span<const float> logits;
   std::vector<TokenId> all(prompt.context);
-  if (seen == QuestionSeen::kAfter && options.method.cache) {
-    session.prefill(all);
-    for (const TokenId token : prompt.questions[question]) logits = session.decode(token);
-  } else {
-    all.insert(all.end(), prompt.questions[question].begin(), prompt.questions[question].end());
-    logits = session.prefill(all);
-  }
+  all.insert(all.end(), prompt.questions[question].begin(), prompt.questions[question].end());
+  const std::size_t start = prompt.starts.empty() ? 1 : prompt.starts[question];
+  const std::size_t read =
+      seen == QuestionSeen::kAfter && options.method.cache ? prompt.context.size() : all.size() - start;
+  session.prefill(std::span(all).first(read));
+  for (const TokenId token : std::span(all).subspan(read)) logits = session.decode(token);
   std::vector<TokenId> out;
   while (true) {
     const TokenId token = top_two(logits).best;
@@ -91,6 +90,28 @@ TEST(Asker, AnswersAsASessionOfItsOwnWould) {
   }
 }
 
+// The start of an answer is read after the end of the prompt: what follows sees the compressed cache only.
+TEST(Asker, ReadsStartsOfAnswersAfterTheCompression) {
+  Prompt prompt{some_tokens(110, 1), {some_tokens(9, 2), some_tokens(17, 3)}};
+  prompt.starts = {4, 7};
+  for (const char* name : {"full", "snapkv", "ems", "keydiff", "kvzip"}) {
+    SessionOptions options;
+    options.method = parse_method(name);
+    options.chunk = 32;
+    options.page_size = 16;
+    if (options.method.evicts()) set_option(options.method, "budget", "64");
+    for (const QuestionSeen seen : {QuestionSeen::kBefore, QuestionSeen::kAfter}) {
+      SCOPED_TRACE(std::string(name) + (seen == QuestionSeen::kAfter ? ", question seen after" : ""));
+      Asker asker(small().decoder, small().vocabulary, options);
+      const auto answers = asker.ask(prompt, seen, {.max_tokens = 8});
+      for (std::size_t q = 0; q < 2; ++q) {
+        long long evicted = 0;
+        EXPECT_EQ(answers[q].tokens, plain(prompt, q, seen, options, 8, &evicted)) << "question " << q;
+      }
+    }
+  }
+}
+
 TEST(Asker, StopsAtALineAfterTheFirstWord) {
   SessionOptions options;
   Asker asker(small().decoder, small().vocabulary, options);
@@ -113,6 +134,13 @@ TEST(Asker, ContextEndsWhereTheTokensOfTheQuestionsPart) {
     EXPECT_EQ(joined, vocabulary.tokenize(context + questions[q], true, false));
   }
   EXPECT_GT(prompt.context.size(), 5u);
+  EXPECT_EQ(prompt.starts, (std::vector<std::size_t>{0, 0}));
+  const std::vector<std::string> starts = {" It was", ""};
+  const Prompt begun = tokenize_prompt(vocabulary, context, questions, starts);
+  EXPECT_EQ(begun.context, prompt.context);
+  EXPECT_EQ(begun.questions[0].size(), prompt.questions[0].size() + begun.starts[0]);
+  EXPECT_GT(begun.starts[0], 1u);
+  EXPECT_EQ(begun.starts[1], 0u);
   const std::vector<std::string> nothing = {""};
   EXPECT_NE(error_of([&] { tokenize_prompt(vocabulary, context, nothing); }).find("question"), std::string::npos);
 }

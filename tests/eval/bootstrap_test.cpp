@@ -33,6 +33,18 @@ TEST(Bootstrap, IsTheNormalIntervalOfIndependentValues) {
   EXPECT_NEAR(made.mean, mean, 1e-9);
 }
 
+// Values of the formula, as R's prop.test(correct = FALSE) and binom's "wilson" give them.
+TEST(Wilson, IsWilsonsInterval) {
+  const Interval half = wilson(50, 100), all = wilson(100, 100), none = wilson(0, 20);
+  EXPECT_NEAR(half.low, 0.4038, 1e-4);
+  EXPECT_NEAR(half.high, 0.5962, 1e-4);
+  EXPECT_NEAR(all.low, 0.9630, 1e-4);
+  EXPECT_DOUBLE_EQ(all.high, 1);
+  EXPECT_DOUBLE_EQ(none.low, 0);
+  EXPECT_NEAR(none.high, 0.1611, 1e-4);
+  EXPECT_TRUE(std::isnan(wilson(0, 0).mean));
+}
+
 // Repeating each value 16 times adds no information: blocks of 64 give the same interval, single values a narrower one.
 TEST(Bootstrap, BlocksSeeThatNeighboursAreAlike) {
   const std::vector<float> zero(16384, 0.0F), values = noise(16384, 0, 1, 3, 16);

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <set>
 
 #include "palimpsest/eval/data.h"
@@ -38,7 +39,8 @@ TEST(Needle, EveryKindFitsItsLengthAndHoldsItsAnswers) {
         EXPECT_LE(made.tokens + kind.tokens, spec.length);
         EXPECT_GT(made.tokens + kind.tokens, spec.length - 250);  // another paragraph would not fit
         ASSERT_EQ(made.questions.size(), made.answers.size());
-        EXPECT_EQ(made.questions.size(), static_cast<std::size_t>(1 + std::min(kind.same, 2)));
+        EXPECT_EQ(made.questions.size(), static_cast<std::size_t>(kind.ask_all ? 3 : 1 + std::min(kind.same, 2)));
+        EXPECT_EQ(made.starts.size(), made.questions.size());
         for (const std::string& answer : made.answers) EXPECT_TRUE(contains_word(made.context, answer)) << answer;
         EXPECT_EQ((made.context + made.questions.front()).find('{'), std::string::npos);
         EXPECT_EQ(make_needle(kind, spec, haystack(), vocabulary(), again).context, made.context);
@@ -57,6 +59,23 @@ TEST(Needle, StandsAtItsDepth) {
       EXPECT_NEAR(at / bytes, depth, 0.03);
       EXPECT_EQ(times(made.context, made.answers[0]), 2u);
     }
+  }
+}
+
+TEST(Needle, AskedForAllOfThemStandAtEqualDistances) {
+  for (const NeedleKind& kind : parse_needle_kinds(eval_data("needles.json"), "needles.json")) {
+    if (kind.name != "word") continue;
+    Draw draw(3);
+    const NeedlePrompt made = make_needle(kind, {2000, 0.2, 4}, haystack(), vocabulary(), draw);
+    ASSERT_EQ(made.answers.size(), 4u);
+    std::set<std::string> starts;
+    for (std::size_t i = 0; i < 4; ++i) {
+      const double at = static_cast<double>(made.context.find(made.starts[i] + " " + made.answers[i])) /
+                        static_cast<double>(made.context.size());
+      EXPECT_NEAR(at, std::fmod(0.2 + 0.25 * static_cast<double>(i), 1.0), 0.04);
+      starts.insert(made.starts[i]);
+    }
+    EXPECT_EQ(starts.size(), 4u);
   }
 }
 

@@ -8,7 +8,9 @@
 
 #include "palimpsest/core/error.h"
 #include "palimpsest/eval/compare.h"
+#include "palimpsest/eval/likelihood.h"
 #include "palimpsest/text/vocabulary.h"
+#include "tests/support/error_of.h"
 #include "tests/support/shared_dir.h"
 
 namespace palimpsest::testing {
@@ -154,6 +156,34 @@ TEST(Perplexity, RefusesWhatHasNoLoss) {
   Session session(s->decoder, with("full"));
   EXPECT_THROW(perplexity(session, std::vector<TokenId>{1}, 10), Error);
   EXPECT_THROW(perplexity(session, std::vector<TokenId>{1, 2}, 0), Error);
+}
+
+// Without a prompt a method that evicts at a prompt's end would predict all of the text from a full cache.
+TEST(Perplexity, MethodsThatEvictAtAPromptsEndNeedOne) {
+  NEED_STORIES();
+  const auto tokens = s->tokens(400);
+  for (const char* name : {"ems:budget=64", "snapkv:budget=64", "knorm:budget=64,schedule=prompt"}) {
+    Session session(s->decoder, with(name));
+    const std::string error = error_of([&] { perplexity(session, tokens, 50); });
+    EXPECT_NE(error.find("--prompt"), std::string::npos) << name << ": " << error;
+    const auto result = perplexity(session, tokens, 50, {}, 200);
+    EXPECT_EQ(result.predicted, 199);
+    EXPECT_TRUE(result.complete);
+    EXPECT_GE(result.evicted, 136) << name;
+  }
+  Session full(s->decoder, with("full", CacheType::kF32)),
+      knorm(s->decoder, with("knorm:budget=64,schedule=prompt", CacheType::kF32));
+  const auto whole = perplexity(full, tokens, 50), after = perplexity(full, tokens, 50, {}, 200);
+  ASSERT_EQ(after.losses.size(), 199u);
+  for (std::size_t i = 0; i < 199; ++i) EXPECT_NEAR(after.losses[i], whole.losses[200 + i], 1e-3);
+  // As a session that reads the prompt, and then token by token.
+  const auto evicted = perplexity(knorm, tokens, 50, {}, 200);
+  Session plain(s->decoder, with("knorm:budget=64,schedule=prompt", CacheType::kF32));
+  plain.prefill(std::span(tokens).first(200));
+  for (std::size_t i = 200; i + 1 < tokens.size(); ++i)
+    EXPECT_EQ(evicted.losses[i - 200],
+              static_cast<float>(negative_log_likelihood(plain.decode(tokens[i]), tokens[i + 1])));
+  EXPECT_NE(error_of([&] { perplexity(full, tokens, 50, {}, 399); }).find("399"), std::string::npos);
 }
 
 TEST(Perplexity, BinsAreRound) {

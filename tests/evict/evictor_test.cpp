@@ -213,7 +213,7 @@ TEST(Evictor, BlockDropsThePageOfTheLowestMean) {
 
 // A score on insert is written to its token's slot, whichever slots the new tokens took.
 TEST(Evictor, ScoresOfBirthTravelWithTheirTokens) {
-  const Method method = parse_method("knorm:budget=20");
+  const Method method = parse_method("knorm:budget=20,sinks=0,recent=0");
   Cache cache(bookkeeping(method, false));
   Evictor evictor = evictor_of(method);
   std::vector<float> norms;  // by position

@@ -32,7 +32,8 @@ TEST(Method, Streaming) {
   EXPECT_TRUE(m.windowed() && m.bounded());
   EXPECT_EQ(
       spell_out(m),
-      "streaming:policy=recent,budget=256,split=uniform,sinks=4,recent=0,pin=none,schedule=step,every=1,slack=0,max-"
+      "streaming:policy=recent,budget=256,split=uniform,sinks=4,recent=0,pin=none,schedule=step,prompt-max=0,every=1,"
+      "slack=0,max-"
       "drop=0,"
       "overlap=0,refresh=0,evict=before,mechanism=in-place,page=auto,page-score=mean,gamma=4,tau=0.6,similarity="
       "clipped,merged-key=unit,"
@@ -44,7 +45,8 @@ TEST(Method, FullIsUnbounded) {
   EXPECT_FALSE(parse_method("full").bounded());
   EXPECT_EQ(
       spell_out(parse_method("full")),
-      "full:policy=none,budget=0,split=uniform,sinks=0,recent=0,pin=none,schedule=step,every=1,slack=0,max-drop=0,"
+      "full:policy=none,budget=0,split=uniform,sinks=0,recent=0,pin=none,schedule=step,prompt-max=0,every=1,slack=0,"
+      "max-drop=0,"
       "overlap=0,"
       "refresh=0,evict=before,mechanism=in-place,page=auto,page-score=mean,gamma=4,tau=0.6,similarity=clipped,merged-"
       "key=unit,zero-class=off,"
@@ -54,7 +56,8 @@ TEST(Method, FullIsUnbounded) {
 
 TEST(Method, EveryKeyIsReadAndSpelledOut) {
   const char* text =
-      "full:policy=recent,budget=77,split=heads.txt,sinks=3,recent=half,pin=none,schedule=prompt+step,every=9,slack=2,"
+      "full:policy=recent,budget=77,split=heads.txt,sinks=3,recent=half,pin=none,schedule=prompt+step,prompt-max=90,"
+      "every=9,slack=2,"
       "max-drop="
       "6,"
       "overlap=5,refresh=1,evict=after,mechanism=gather,page=24,page-score=norms,gamma=3,tau=0.25,similarity=product,"
@@ -127,7 +130,8 @@ TEST(Method, ProtectionAsAShare) {
 
 TEST(Method, ProtectionInWords) {
   EXPECT_EQ(spell_protection(parse_method("full")), "");
-  EXPECT_EQ(spell_protection(parse_method("knorm")), "none");
+  EXPECT_EQ(spell_protection(parse_method("knorm")), "4 sinks and the newest 16");
+  EXPECT_EQ(spell_protection(parse_method("knorm:sinks=0,recent=0")), "none");
   EXPECT_EQ(spell_protection(parse_method("streaming")), "4 sinks");
   EXPECT_EQ(spell_protection(parse_method("h2o")), "the newest 128");
   EXPECT_EQ(spell_protection(parse_method("h2o:sinks=1,recent=0.25")), "1 sink and the newest 64");
@@ -175,7 +179,8 @@ TEST(Method, StringsThatCannotBeRead) {
       {"streaming:256", "'256' in method 'streaming:256' is not key=value"},
       {"streaming:budget=8,", "a comma at the end of method 'streaming:budget=8,'"},
       {"streaming:bugdet=8",
-       "unknown method option 'bugdet': use policy, budget, split, sinks, recent, pin, schedule, every, slack, "
+       "unknown method option 'bugdet': use policy, budget, split, sinks, recent, pin, schedule, prompt-max, every, "
+       "slack, "
        "max-drop, "
        "overlap, refresh, evict, mechanism, page, page-score, gamma, tau, similarity, merged-key, zero-class, join, "
        "merge-position, references, positions, rerotate, score, window, pooling, kernel, scorer or cache"},

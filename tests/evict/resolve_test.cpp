@@ -82,7 +82,7 @@ TEST(Resolve, MethodAuto) {
   EXPECT_GT(whole.budget, 4096 - 2 * 512);
   EXPECT_LE(MethodPlan(whole, of).occupancies(100000, -1).prefill.front().tokens, 4096);
   Method more = whole;
-  ++more.budget;
+  ++more.budget, ++more.prompt_max;
   EXPECT_GT(MethodPlan(more, of).occupancies(100000, -1).prefill.front().tokens, 4096);
   EXPECT_EQ(resolve(whole, of), whole);
 
@@ -116,6 +116,38 @@ TEST(Resolve, MethodAuto) {
   of.shape.pages = false;
   of.positions = PositionKind::kLearned;
   EXPECT_EQ(resolve(parse_method("auto"), of).positions, Positions::kOriginal);
+}
+
+// A prompt is read whole up to what auto would keep of it; by age it need not be.
+TEST(Resolve, AutoReadsPromptsFirst) {
+  PlanTarget of = small_target(4096);
+  const Method whole = resolve(parse_method("auto"), of), less = resolve(parse_method("auto:budget=100"), of);
+  EXPECT_EQ(whole.prompt_max, whole.budget);
+  EXPECT_EQ(whole.schedule, Schedule::kPromptStep);
+  EXPECT_EQ(less.budget, 100);
+  EXPECT_EQ(whole.policy, "keydiff");
+  EXPECT_EQ(less.policy, "critical");
+  EXPECT_EQ(resolve(parse_method("auto:budget=" + std::to_string(whole.budget)), of), whole);
+  EXPECT_EQ(resolve(parse_method("auto:budget=100,schedule=step"), of).policy, "keydiff");
+  EXPECT_EQ(resolve(parse_method("auto:budget=100,prompt-max=0"), of).policy, "critical");
+  EXPECT_GT(less.prompt_max, 4096 - 2 * 512);
+  EXPECT_LE(MethodPlan(less, of).occupancies(100000, -1).prefill.front().tokens, 4096);
+  EXPECT_EQ(resolve(less, of), less);
+  EXPECT_EQ(resolve(parse_method("auto:budget=100,prompt-max=300"), of).prompt_max, 300);
+  EXPECT_EQ(resolve(parse_method("auto:budget=100,prompt-max=0"), of).prompt_max, 0);
+  EXPECT_EQ(resolve(parse_method("auto:budget=100,schedule=step"), of).prompt_max, 0);
+  EXPECT_EQ(resolve(parse_method("snapkv:budget=100,schedule=prompt+step,prompt-max=auto"), of).prompt_max, 4096);
+  EXPECT_EQ(resolve(parse_method("auto:budget=6000"), of).prompt_max, 6000);
+  of.memory = std::size_t{4} << 20;
+  const Method tight = resolve(parse_method("auto:budget=100"), of);
+  EXPECT_LT(tight.prompt_max, less.prompt_max);
+  EXPECT_LE(MethodPlan(tight, of).bytes(100000, -1).total(), of.memory);
+  EXPECT_EQ(resolve(parse_method("auto:budget=100KiB"), of).prompt_max, tight.prompt_max);
+  EXPECT_EQ(resolve(parse_method("auto:budget=100"), small_target()).prompt_max, 100);  // no trained context is known
+  of = small_target(4096);
+  of.shape.pages = false;
+  EXPECT_EQ(resolve(parse_method("auto:budget=100"), of).schedule, Schedule::kStep);
+  EXPECT_EQ(resolve(parse_method("auto:budget=100"), of).prompt_max, 0);
 }
 
 TEST(Resolve, AutoIsTheTrainedContextOrWhatMemoryHolds) {

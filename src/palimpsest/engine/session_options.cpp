@@ -1,5 +1,7 @@
 #include "palimpsest/engine/session_options.h"
 
+#include <algorithm>
+
 #include "palimpsest/cache/formats/formats.h"
 #include "palimpsest/core/error.h"
 #include "palimpsest/graph/attention_path.h"
@@ -49,8 +51,10 @@ bool divides_widths(int group, const HeadGeometry& geometry) {
 CacheTypes fitting_cache_type(const Hyperparameters& hyper, SessionOptions options) {
   CacheTypes fitting = CacheType::kF16;
   if (options.auto_memory == 0 || !options.method.bounded()) return fitting;
-  for (const CacheType type : {CacheType::kF16, CacheType::kQ8_0, CacheType::kQ4}) {
-    if (!divides_widths(kv_format(type).group, hyper.geometry)) break;
+  // By measured loss (docs/results/cache-types.md): 4-bit keys cost five times what 4-bit values do.
+  for (const CacheTypes type : {CacheTypes(CacheType::kF16), CacheTypes(CacheType::kQ8_0),
+                                CacheTypes(CacheType::kQ8_0, CacheType::kQ4), CacheTypes(CacheType::kQ4)}) {
+    if (!divides_widths(std::max(kv_format(type.key).group, kv_format(type.value).group), hyper.geometry)) break;
     options.cache_type = type;
     SessionOptions unlimited = options;
     unlimited.auto_memory = 0;

@@ -15,6 +15,12 @@ double milliseconds(std::chrono::steady_clock::time_point since) {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - since).count();
 }
 
+// The number of tokens of a question that are read after the end of its prompt.
+std::size_t after_the_end(const Prompt& prompt, std::size_t question) {
+  const std::size_t start = question < prompt.starts.size() ? prompt.starts[question] : 0;
+  return std::min(std::max<std::size_t>(1, start), prompt.questions[question].size());
+}
+
 std::size_t alike(std::span<const TokenId> a, std::span<const TokenId> b) {
   return static_cast<std::size_t>(std::ranges::mismatch(a, b).in1 - a.begin());
 }
@@ -35,12 +41,15 @@ std::size_t read_whole_chunks(Session& session, std::span<const TokenId> prompt,
 }  // namespace
 
 Prompt tokenize_prompt(const Vocabulary& vocabulary, const std::string& context, std::span<const std::string> questions,
-                       bool special) {
+                       std::span<const std::string> starts, bool special) {
   Prompt prompt;
   prompt.context = vocabulary.tokenize(context, /*add_bos=*/true, special);
-  for (const std::string& question : questions) {
-    prompt.questions.push_back(vocabulary.tokenize(context + question, true, special));
-    prompt.context.resize(alike(prompt.context, prompt.questions.back()));
+  for (std::size_t i = 0; i < questions.size(); ++i) {
+    const std::string start = i < starts.size() ? starts[i] : "";
+    const std::vector<TokenId> asked = vocabulary.tokenize(context + questions[i], true, special);
+    prompt.questions.push_back(vocabulary.tokenize(context + questions[i] + start, true, special));
+    prompt.starts.push_back(prompt.questions.back().size() - alike(asked, prompt.questions.back()));
+    prompt.context.resize(alike(prompt.context, asked));
   }
   const auto shared = static_cast<std::ptrdiff_t>(prompt.context.size());
   for (auto& question : prompt.questions) {
@@ -89,10 +98,13 @@ std::size_t Asker::read_context(const Prompt& prompt, QuestionSeen seen) {
   if (prompt.questions.size() == 1 || session_.sequence().repeats()) return 0;
   std::vector<TokenId> whole(prompt.context);
   whole.insert(whole.end(), prompt.questions.front().begin(), prompt.questions.front().end());
+  whole.resize(whole.size() - after_the_end(prompt, 0));
   // The queries of a policy's window are a prompt's last ones: each question reads its own.
   const auto& window = session_.sequence().plan().signals().attention_window;
   const std::size_t last = window ? static_cast<std::size_t>(window->queries) : 1;
-  const std::size_t shortest = std::ranges::min(prompt.questions, {}, [](const auto& q) { return q.size(); }).size();
+  std::size_t shortest = prompt.questions.front().size();
+  for (std::size_t q = 0; q < prompt.questions.size(); ++q)
+    shortest = std::min(shortest, prompt.questions[q].size() - after_the_end(prompt, q));
   const std::size_t all = prompt.context.size() + shortest;
   return read_whole_chunks(session_, whole, std::min(prompt.context.size(), all - std::min(all, last)));
 }
@@ -104,7 +116,8 @@ std::vector<QuestionAnswer> Asker::ask(const Prompt& prompt, QuestionSeen seen, 
   bool in_prompt = false;
   std::size_t read = 0;
   long long before = 0;
-  for (const auto& question : prompt.questions) {
+  for (std::size_t q = 0; q < prompt.questions.size(); ++q) {
+    const std::vector<TokenId>& question = prompt.questions[q];
     const auto start = std::chrono::steady_clock::now();
     if (kept) {
       session_.sequence().continue_from(*kept, state, in_prompt);
@@ -119,11 +132,12 @@ std::vector<QuestionAnswer> Asker::ask(const Prompt& prompt, QuestionSeen seen, 
     }
     std::vector<TokenId> rest(prompt.context.begin() + static_cast<std::ptrdiff_t>(read), prompt.context.end());
     rest.insert(rest.end(), question.begin(), question.end());
+    const bool compressed = seen == QuestionSeen::kAfter && read > 0;
+    const std::size_t in_prompt_end =
+        compressed ? 0 : rest.size() - std::min(after_the_end(prompt, q), rest.size() - 1);
     std::span<const float> logits;
-    if (seen == QuestionSeen::kAfter && read > 0)
-      for (const TokenId token : rest) logits = session_.decode(token);
-    else
-      logits = session_.prefill(rest);
+    if (in_prompt_end > 0) logits = session_.prefill(std::span(rest).first(in_prompt_end));
+    for (const TokenId token : std::span(rest).subspan(in_prompt_end)) logits = session_.decode(token);
     const double prompt_ms = milliseconds(start);
     QuestionAnswer& made = answers.emplace_back(answer(logits, options));
     made.prompt_ms = prompt_ms;

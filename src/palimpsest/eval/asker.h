@@ -3,8 +3,12 @@
 //   Seen::kBefore   context + question | answer      the question is read before tokens are evicted
 //   Seen::kAfter    context | question | answer      the context is compressed to the budget before the question
 //
-//   kBefore  |chunk|chunk|chunk| rest + question     shares whole chunks
-//   kAfter   |      context      | question          shares the compressed context; reads questions token by token
+//   kBefore  |chunk|chunk|chunk| rest + question | start    shares whole chunks
+//   kAfter   |      context      | question + start         shares the compressed context; reads token by token
+//
+// The start of an answer is given to the model. In both cases it is read token by token after the compression, so that
+// every token of the answer is predicted from the compressed cache. Without a start, the last token of the question is
+// read so: the logits of a prompt's last token are computed before its end is compressed.
 //
 // Answers are bit-identical to those of a separate session per question (tests/eval/asker_test.cpp).
 #pragma once
@@ -25,11 +29,14 @@ enum class QuestionSeen { kBefore, kAfter };
 // tokens of the questions first differ.
 struct Prompt {
   std::vector<TokenId> context;
-  std::vector<std::vector<TokenId>> questions;  // none is empty
+  std::vector<std::vector<TokenId>> questions;  // with the start of the answer; none is empty
+  std::vector<std::size_t> starts;  // the last tokens of each question that are read after the prompt's end;
+                                    // missing or 0: 1
 };
-// `special`: parses control tokens in the text, as in a chat. Throws Error for an empty question.
+// `starts`: of the answers, one for each question; or empty. `special`: parses control tokens in the text, as in a
+// chat. Throws Error for an empty question.
 Prompt tokenize_prompt(const Vocabulary& vocabulary, const std::string& context, std::span<const std::string> questions,
-                       bool special = false);
+                       std::span<const std::string> starts = {}, bool special = false);
 
 struct AnswerOptions {
   int max_tokens = 32;

@@ -46,6 +46,15 @@ Interval bootstrap(std::span<const TextBlock> blocks, int resamples, std::uint64
   return out;
 }
 
+Interval wilson(long long right, long long asked) {
+  constexpr double kNone = std::numeric_limits<double>::quiet_NaN(), kZ = 1.959963984540054;
+  if (asked < 1) return {kNone, kNone, kNone, 0};
+  const double n = static_cast<double>(asked), share = static_cast<double>(right) / n, z2 = kZ * kZ;
+  const double centre = (share + z2 / (2 * n)) / (1 + z2 / n);
+  const double half = kZ / (1 + z2 / n) * std::sqrt(share * (1 - share) / n + z2 / (4 * n * n));
+  return {share, std::max(0.0, centre - half), std::min(1.0, centre + half), asked};
+}
+
 std::vector<TextBlock> difference_blocks(std::span<const float> a, std::span<const float> b, long long block) {
   assert(a.size() == b.size() && block > 0);
   std::vector<TextBlock> blocks;

@@ -23,6 +23,9 @@ inline constexpr long long kMinBlocks = 8;
 // The same blocks and seed give the same interval on every machine.
 Interval bootstrap(std::span<const TextBlock> blocks, int resamples = 2000, std::uint64_t seed = 1);
 
+// The 95% interval of a share of `right` of `asked`, for independent questions (Wilson, 1927). NaN for none.
+Interval wilson(long long right, long long asked);
+
 // Blocks of `block` successive differences b[i] - a[i]; the last block may be shorter. `a` and `b` have equal length.
 std::vector<TextBlock> difference_blocks(std::span<const float> a, std::span<const float> b, long long block);
 

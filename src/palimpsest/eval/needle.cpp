@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
+#include <span>
 
 #include "palimpsest/core/error.h"
 #include "palimpsest/core/parse.h"
@@ -16,7 +18,7 @@ namespace {
 using nlohmann::json;
 
 struct Planted {
-  std::string needle, question, value;
+  std::string needle, question, answer, value;
 };
 
 std::string filled(std::string text, const std::map<std::string, std::string>& words) {
@@ -56,7 +58,7 @@ class Planter {
       if (keys_.contains(key) || (values_.contains(value) && i < kTries / 2)) continue;
       keys_.insert(key);
       values_.insert(value);
-      return {filled(v.needle, words), filled(v.question, words), value};
+      return {filled(v.needle, words), filled(v.question, words), filled(v.answer, words), value};
     }
     fail("kind '{}': its lists of words are too short for so many different needles", kind_.name);
   }
@@ -115,12 +117,14 @@ NeedleKind parse_kind(const std::string& name, const json& from, const std::stri
   kind.other = from.value("other", 0);
   kind.tokens = from.value("tokens", kind.tokens);
   kind.fill = from.value("fill", false);
+  kind.ask_all = from.value("ask-all", false);
   if (kind.unit.find("{text}") == std::string::npos) fail("{}: its unit has no {{text}}", where);
   if (kind.spread < 0 || kind.same < 0 || kind.other < 0 || kind.tokens < 1) fail("{}: a count is below 0", where);
   for (const json& each : from.at("variants")) {
     NeedleVariant& v = kind.variants.emplace_back();
     v.needle = each.at("needle").get<std::string>();
     v.question = each.at("question").get<std::string>();
+    v.answer = each.value("answer", "");
     for (const auto& [word, source] : each.at("words").items()) v.words.push_back(parse_words(word, source, where));
     if (!each.at("words").contains("value") || v.needle.find("{value}") == std::string::npos)
       fail("{}: a needle without a {{value}} cannot be asked for", where);
@@ -153,13 +157,24 @@ NeedlePrompt make_needle(const NeedleKind& kind, const NeedleSpec& spec, const H
   std::vector<Planted> beside = {target}, spread;
   for (int i = 0; i < kind.same; ++i) beside.push_back(planter.plant(variant));
   NeedlePrompt prompt;
-  const std::size_t asked = std::min(beside.size(), static_cast<std::size_t>(std::max(1, spec.questions)));
-  for (std::size_t i = 0; i < asked; ++i) {
-    prompt.questions.push_back(beside[i].question);
-    prompt.answers.push_back(beside[i].value);
-  }
+  const auto ask = [&](std::span<const Planted> needles) {
+    for (const Planted& each : needles) {
+      if (prompt.questions.size() >= static_cast<std::size_t>(std::max(1, spec.questions))) return;
+      prompt.questions.push_back(each.question);
+      prompt.starts.push_back(each.answer);
+      prompt.answers.push_back(each.value);
+    }
+  };
+  if (!kind.ask_all) ask(beside);
   for (int i = 0; i < kind.other; ++i) beside.push_back(planter.plant(planter.any_but(variant)));
-  for (int i = 0; i < kind.spread; ++i) spread.push_back(planter.plant(planter.any()));
+  for (int i = 0; i < kind.spread; ++i) {
+    const std::size_t next = (variant + 1 + static_cast<std::size_t>(i)) % kind.variants.size();
+    spread.push_back(planter.plant(kind.ask_all ? next : planter.any()));
+  }
+  if (kind.ask_all) {
+    ask(beside);
+    ask(spread);
+  }
   draw.shuffle(beside);
   std::string block;
   for (const Planted& each : beside) block += each.needle;
@@ -179,7 +194,10 @@ NeedlePrompt make_needle(const NeedleKind& kind, const NeedleSpec& spec, const H
     return units[i];
   };
   std::vector<double> depths;  // depths of the spread needles
-  for (std::size_t i = 0; i < spread.size(); ++i) depths.push_back(static_cast<double>(draw.below(1000)) / 1000);
+  for (std::size_t i = 0; i < spread.size(); ++i) {
+    const double away = static_cast<double>(i + 1) / static_cast<double>(spread.size() + 1);
+    depths.push_back(kind.ask_all ? std::fmod(spec.depth + away, 1.0) : static_cast<double>(draw.below(1000)) / 1000);
+  }
   const auto context = [&](long long n) {
     std::size_t bytes = 0, so_far = 0;
     for (std::size_t i = 0; i < static_cast<std::size_t>(n); ++i) bytes += unit(i).size();
@@ -198,8 +216,11 @@ NeedlePrompt make_needle(const NeedleKind& kind, const NeedleSpec& spec, const H
     }
     return out;
   };
-  const std::string& longest =
-      *std::ranges::max_element(prompt.questions, {}, [](const std::string& each) { return each.size(); });
+  std::string longest;  // the end of a prompt
+  for (std::size_t i = 0; i < prompt.questions.size(); ++i) {
+    const std::string end = prompt.questions[i] + prompt.starts[i];
+    if (end.size() > longest.size()) longest = end;
+  }
   constexpr long long kMaxUnits = 1 << 20;
   const bool finite = kind.haystack.empty() && !kind.fill;
   const long long max = finite ? static_cast<long long>(texts.size()) : kMaxUnits;

@@ -7,9 +7,13 @@
 //     "haystack": "...",                   sentences to repeat instead of the haystack text
 //     "spread": 7,                         number of other needles at random positions
 //     "same": 2, "other": 3,               number of needles next to it, of the same variant and of other variants
+//     "ask-all": true,                     questions are also about the other needles; those of "spread" are of the
+//     other
+//                                          variants in turn, at equal distances from the first
 //     "fill": true,                        other needles replace the haystack
 //     "tokens": 16,                        max tokens of an answer
 //     "variants": [{"needle": "{key} is {value}. ", "question": "What is {key}?",
+//                   "answer": "{key} is",  beginning of the answer, given to the model
 //                   "words": {"key": ["a", "b"], "value": "10-99"}}]
 //   }
 //
@@ -34,14 +38,14 @@ struct NeedleVariant {
     long long low = 0, high = -1;   // a range,
     std::string special;            // or "uuid" or "word"
   };
-  std::string needle, question;
+  std::string needle, question, answer;
   std::vector<Words> words;  // "value" is one of them
 };
 
 struct NeedleKind {
   std::string name, about, intro, unit = "{text} ", haystack;
   int spread = 0, same = 0, other = 0, tokens = 24;
-  bool fill = false;
+  bool fill = false, ask_all = false;
   std::vector<NeedleVariant> variants;
 };
 
@@ -57,7 +61,8 @@ struct NeedleSpec {
 struct NeedlePrompt {
   std::string context;
   std::vector<std::string> questions, answers;
-  long long tokens = 0;  // of context and the longest question
+  std::vector<std::string> starts;  // the beginning of each answer, given to the model; may be empty
+  long long tokens = 0;             // of context, the longest question and the beginning of its answer
 };
 
 // Throws Error if the haystack is too short for the length, or the length too small for the needle.

@@ -53,31 +53,46 @@ Perplexity merge_perplexities(std::span<const Perplexity> texts) {
 }
 
 Perplexity perplexity(Session& session, std::span<const TokenId> tokens, long long bin,
-                      const Session::Progress& progress) {
+                      const Session::Progress& progress, long long prompt) {
+  const Method& method = session.method();
+  const bool waits = method.evicts() && method.waits_for_prompt();
+  if (prompt == 0 && waits && (method.prompt_max == 0 || method.prompt_max > method.budget))
+    fail(
+        "method {} evicts at the end of a prompt, so all of the text would be predicted from a full cache: give the "
+        "number of tokens to read as a prompt (--prompt 1000), or schedule=step",
+        method.name);
+  if (prompt > 0 && static_cast<long long>(tokens.size()) < prompt + 2)
+    fail("a prompt of {} tokens: the text has {}, and two or more are needed after it", prompt, tokens.size());
   if (tokens.size() < 2) fail("perplexity needs two tokens or more: the text has {}", tokens.size());
   if (bin < 1) fail("bins of {} tokens: ask for 1 or more", bin);
   Perplexity result;
   session.clear();
-  const auto last = static_cast<long long>(tokens.size()) - 1;
+  const auto last = static_cast<long long>(tokens.size()) - 1 - prompt;
   result.losses.reserve(tokens.size());
   result.curve.reserve(static_cast<std::size_t>(last / bin) + 1);
   double sum = 0, squares = 0;
   const auto evicted_before = session.cache().evicted();
   const auto start = std::chrono::steady_clock::now();
-  session.read(
-      tokens.first(tokens.size() - 1),
-      [&](long long index, std::span<const float> logits) {
-        const double nats = negative_log_likelihood(logits, tokens[static_cast<std::size_t>(index) + 1]);
-        result.losses.push_back(static_cast<float>(nats));
-        sum += nats;
-        squares += nats * nats;
-        if (result.predicted % bin == 0) result.curve.push_back({.from = index + 1});
-        result.curve.back().nll += nats;  // a sum until the end
-        result.curve.back().to = index + 2;
-        ++result.curve.back().tokens;
-        ++result.predicted;
-      },
-      progress);
+  const auto predict = [&](long long index, std::span<const float> logits) {
+    const double nats = negative_log_likelihood(logits, tokens[static_cast<std::size_t>(index) + 1]);
+    result.losses.push_back(static_cast<float>(nats));
+    sum += nats;
+    squares += nats * nats;
+    if (result.predicted % bin == 0) result.curve.push_back({.from = index + 1});
+    result.curve.back().nll += nats;  // a sum until the end
+    result.curve.back().to = index + 2;
+    ++result.curve.back().tokens;
+    ++result.predicted;
+  };
+  if (prompt == 0) {
+    session.read(tokens.first(tokens.size() - 1), predict, progress);
+  } else {
+    session.prefill(tokens.first(static_cast<std::size_t>(prompt)));
+    for (long long i = prompt; i + 1 < static_cast<long long>(tokens.size()); ++i) {
+      predict(i, session.decode(tokens[static_cast<std::size_t>(i)]));
+      if (progress && !progress(result.predicted, last)) break;
+    }
+  }
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   for (auto& each : result.curve) each.nll /= static_cast<double>(each.tokens);
   const auto n = static_cast<double>(result.predicted);

@@ -38,8 +38,11 @@ long long round_bin(long long predicted, int bins = 100);
 Perplexity merge_perplexities(std::span<const Perplexity> texts);
 
 // Clears the session and reads `tokens` (with BOS first if the vocabulary adds one). `bin`: tokens per bin of the
-// curve. Throws Error for fewer than two tokens.
+// curve. `prompt`: 0: all tokens are predicted, in prefill chunks. Otherwise the first `prompt` tokens are a prompt
+// that is read and compressed first, and the tokens behind the next one are predicted, one by one, from the compressed
+// cache. Throws Error for fewer than two tokens (after a prompt: three), and, without a prompt, for methods that evict
+// at the end of one: they would predict the whole text from a full cache.
 Perplexity perplexity(Session& session, std::span<const TokenId> tokens, long long bin,
-                      const Session::Progress& progress = {});
+                      const Session::Progress& progress = {}, long long prompt = 0);
 
 }  // namespace palimpsest

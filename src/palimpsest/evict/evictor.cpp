@@ -134,7 +134,8 @@ int Evictor::due(const SlotTable& table, int t, int occupied, int coming, Phase 
   int interval = this->interval(table);
   if (method_.schedule == Schedule::kPrompt && phase != Phase::kPrefillEnd) return 0;
   if (method_.schedule == Schedule::kPromptStep) {
-    if (phase == Phase::kPrefill) return 0;
+    if (phase == Phase::kPrefill)
+      return method_.prompt_max == 0 ? 0 : std::max(0, occupied - method_.max_while_reading(budget(t)));
     if (phase == Phase::kPrefillEnd) interval = 1;
   }
   if (method_.schedule == Schedule::kPage || method_.evict_after) coming = 0;

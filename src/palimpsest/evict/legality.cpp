@@ -180,6 +180,21 @@ constexpr auto kTable = std::to_array<Requirement>({
        return fmt::format("every {} with schedule page: it evicts when a page is full; leave every out",
                           c.method.interval);
      }},
+    {Scope::kMethod, "prompt-max: schedule", [](C c) { return c.method.prompt_max > 0; },
+     [](C c) { return evicts(c) && c.method.schedule == Schedule::kPromptStep; },
+     [](C c) {
+       return fmt::format(
+           "prompt-max {} with schedule {}: it limits what schedule prompt+step holds of a prompt; use "
+           "schedule=prompt+step, or prompt-max=0",
+           c.method.prompt_max, option(c, "schedule"));
+     }},
+    {Scope::kMethod, "prompt-max: budget",
+     [](C c) { return c.method.prompt_max > 0 && knows_budget(c) && c.method.schedule == Schedule::kPromptStep; },
+     [](C c) { return c.method.prompt_max >= c.method.budget; },
+     [](C c) {
+       return fmt::format("prompt-max {} is below the budget {}: use at least the budget, 0 for whole prompts, or auto",
+                          c.method.prompt_max, c.method.budget);
+     }},
     {Scope::kMethod, "max-drop: every", [](C c) { return evicts(c) && c.method.max_drop == 1; },
      [](C c) { return c.method.interval <= 1 && c.method.schedule != Schedule::kPage; },
      [](C) -> std::string {
@@ -337,6 +352,13 @@ constexpr auto kTable = std::to_array<Requirement>({
     {Scope::kPolicy, "query moments: keys", [](C c) { return c.signals.query_moments.has_value(); }, reads_cache,
      [](C c) {
        return fmt::format("policy {} asks for queries, and for no keys to compare them with", c.method.policy);
+     }},
+    {Scope::kPolicy, "repeat: whole prompts", [](C c) { return c.signals.repeat; },
+     [](C c) { return c.method.prompt_max <= 0; },
+     [](C c) {
+       return fmt::format(
+           "policy {} scores a prompt after it was read, so nothing can be evicted before: use prompt-max=0",
+           c.method.policy);
      }},
     {Scope::kPolicy, "repeat: schedule", [](C c) { return c.signals.repeat; }, waits_for_prompt,
      [](C c) {

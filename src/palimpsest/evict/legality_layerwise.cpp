@@ -23,6 +23,12 @@ constexpr auto kLayerwise = std::to_array<Requirement>({
            "schedule=prompt or prompt+step, or leave it out",
            get_option(c.method, "schedule"));
      }},
+    {Scope::kTarget, "layerwise: whole prompts", by_layer, [](const Candidate& c) { return c.method.prompt_max <= 0; },
+     [](const Candidate& c) {
+       return fmt::format(
+           "--prefill-layerwise with prompt-max {}: it reads whole prompts; use prompt-max=0, or leave it out",
+           get_option(c.method, "prompt-max"));
+     }},
     {Scope::kTarget, "layerwise: one reading", by_layer, [](const Candidate& c) { return !c.signals.repeat; },
      [](const Candidate& c) {
        return fmt::format(

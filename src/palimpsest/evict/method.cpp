@@ -15,12 +15,16 @@ const std::vector<MethodRow>& methods() {
       {"auto",
        "-",
        "keeps all tokens while memory and the trained context allow; then 4 sinks, the newest quarter, and of the "
-       "older tokens those whose keys differ from the mean key (keydiff), or, if there is MODEL.kvzap, those with the "
-       "highest score of policy kvzap; pins the system prompt of chats",
+       "older tokens those whose keys differ from the mean key (keydiff). With a smaller budget a prompt is read "
+       "first, and "
+       "keeps at its end what its last 32 queries attend to (critical). If there is MODEL.kvzap: the highest scores of "
+       "policy kvzap. Pins the system prompt of chats",
        {.name = std::string(kAutoMethod),
         .policy = std::string(kAutoPolicy),
         .protection = {.sinks = 4, .recent = Share::of_budget(0.25)},
         .budget = kAutoBudget,
+        .schedule = Schedule::kPromptStep,
+        .prompt_max = kAutoBudget,
         .interval = 16,
         .positions = Positions::kCache}},
       {"full", "-", "no eviction: memory grows with every token", {}},
@@ -59,8 +63,13 @@ const std::vector<MethodRow>& methods() {
        {.name = "random", .policy = "random", .protection = {.sinks = 4, .recent = 32}, .budget = 256}},
       {"tova",
        "arXiv 2401.06104",
-       "evicts the token with the lowest attention weight of the last query; the same for all heads of a layer",
-       {.name = "tova", .policy = "tova", .protection = {}, .budget = 256}},
+       "evicts the token with the lowest attention weight of the last query, the same for all heads of a layer, but "
+       "not "
+       "the first 4 tokens nor the newest sixteenth (the paper: sinks=0,recent=0)",
+       {.name = "tova",
+        .policy = "tova",
+        .protection = {.sinks = 4, .recent = Share::of_budget(1.0 / 16)},
+        .budget = 256}},
       {"snapkv",
        "arXiv 2404.14469",
        "compresses the prompt once: keeps the tokens with the highest attention from its last 32 queries, max-pooled "
@@ -176,12 +185,20 @@ const std::vector<MethodRow>& methods() {
         .mechanism = Mechanism::kBlock}},
       {"knorm",
        "arXiv 2406.11430",
-       "keeps the tokens with the lowest key norm, per head (mechanism=append: as in a paged cache)",
-       {.name = "knorm", .policy = "knorm", .protection = {}, .budget = 256}},
+       "keeps 4 sinks, the newest sixteenth and the tokens with the lowest key norm, per head (the paper: "
+       "sinks=0,recent=0; mechanism=append: as in a paged cache)",
+       {.name = "knorm",
+        .policy = "knorm",
+        .protection = {.sinks = 4, .recent = Share::of_budget(1.0 / 16)},
+        .budget = 256}},
       {"keydiff",
        "arXiv 2504.15364",
-       "keeps the tokens whose keys are least similar to the mean key, per head; reads all keys at each eviction",
-       {.name = "keydiff", .policy = "keydiff", .protection = {}, .budget = 256}},
+       "keeps 4 sinks, the newest sixteenth and the tokens whose keys are least similar to the mean key, per head (the "
+       "paper: sinks=0,recent=0); reads all keys at each eviction",
+       {.name = "keydiff",
+        .policy = "keydiff",
+        .protection = {.sinks = 4, .recent = Share::of_budget(1.0 / 16)},
+        .budget = 256}},
       {"duo",
        "arXiv 2410.10819",
        "DuoAttention: streaming heads keep sinks and the newest tokens, retrieval heads share the rest of the budget; "

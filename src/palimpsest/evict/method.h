@@ -105,6 +105,9 @@ struct Method {
   std::size_t budget_bytes = 0;  // with kByteBudget
   Split split = {};              // how layers and heads share the budget (budget/split.h)
   Schedule schedule = Schedule::kStep;
+  // Schedule prompt+step: max tokens held while a prompt is read, chunk by chunk: more than these are evicted at the
+  // end of each chunk. At the prompt's end all but the budget are. 0: the whole prompt; kAutoBudget: as a budget.
+  int prompt_max = 0;
   // Lazy Pruning's options: `every` (R), `slack` (sigma), `max-drop` (delta), `overlap` (O), `refresh` (B), `evict`.
   //
   //   budget = sinks + window + slack + overlap + refresh     C_cap, equation 3
@@ -146,6 +149,8 @@ struct Method {
   int target(int of_budget) const { return of_budget - headroom; }
   int target() const { return target(budget); }
   int max_tokens(int of_budget) const { return target(of_budget) + interval - (evict_after ? 0 : 1); }
+  // Schedule prompt+step with prompt_max: what the end of a chunk leaves.
+  int max_while_reading(int of_budget) const { return std::max(prompt_max, target(of_budget)); }
   int set_aside() const { return headroom + overlap + spare; }  // part of the budget that no policy chooses
   bool joins_classes() const { return how().merges && join == Join::kClass; }
   // Each slot remembers the norm of its own key, which the mean of a cluster is not.
@@ -187,7 +192,7 @@ struct MethodRow {
 };
 const std::vector<MethodRow>& methods();
 inline constexpr std::string_view kAutoMethod = "auto";  // the default of run, chat and serve: see evict/resolve.cpp
-inline constexpr std::string_view kAutoPolicy = "auto";  // its policy: kvzap if the model has a scorer, else keydiff
+inline constexpr std::string_view kAutoPolicy = "auto";  // its policy: see evict/resolve.cpp
 
 // "NAME" or "NAME:key=value,key=value". Throws Error. Does not validate: flags may follow.
 Method parse_method(std::string_view text);

@@ -191,8 +191,7 @@ Signals MethodPlan::signals(Phase phase) const {
 }
 
 long long MethodPlan::nothing_evicted_until() const {
-  if (!method_.evicts() || method_.schedule == Schedule::kPrompt || method_.schedule == Schedule::kPromptStep)
-    return INT64_MAX;
+  if (!method_.evicts() || (method_.waits_for_prompt() && method_.prompt_max == 0)) return INT64_MAX;
   return method_.target(budgets_.empty() ? method_.budget : std::ranges::min(budgets_));
 }
 

@@ -157,7 +157,7 @@ std::string get_budget(const Method& m) {
 }
 
 constexpr std::array kKeys = {
-    Key{"policy", "NAME", "one of the list below, none, or auto: kvzap with MODEL.kvzap, else keydiff", set_policy,
+    Key{"policy", "NAME", "one of the list below, none, or auto: what the preset auto chooses", set_policy,
         [](const Method& m) { return m.policy; }},
     Key{"budget", "TOKENS|256MiB", "max tokens kept, the new one included, or bytes; auto: the trained context",
         set_budget, get_budget},
@@ -170,6 +170,11 @@ constexpr std::array kKeys = {
     Key{"pin", "FIRST-LAST+...", "spans of positions, never evicted: 0-99+200-219; none", set_pins, get_pins},
     Key{"schedule", "WHEN", "step; prompt: once, at its end; prompt+step: from its end on; page: by page",
         set_choice<&Method::schedule, kSchedules>, get_choice<&Method::schedule, kSchedules>},
+    Key{"prompt-max", "TOKENS|auto", "prompt+step: max tokens held of a prompt; 0: all; auto: the trained context",
+        [](Method& m, Text key, Text value) {
+          m.prompt_max = value == "auto" ? kAutoBudget : static_cast<int>(parse_integer(value, key, 0, kMaxTokens));
+        },
+        [](const Method& m) { return m.prompt_max == kAutoBudget ? "auto" : std::to_string(m.prompt_max); }},
     Key{"every", "TOKENS", "evict when this many tokens exceed budget - slack (Lazy Pruning's R); 0: never",
         set_count<&Method::interval, 0>, get_count<&Method::interval>},
     Key{"slack", "TOKENS", "part of the budget that evictions leave free", set_count<&Method::headroom, 0>,

@@ -59,7 +59,13 @@ OfHead of_head(const MethodPlan& plan, long long prompt, long long tokens, int b
   OfHead out{.decode = {.tokens = at_most(full), .evicted = evicted}, .prefill = {}};
   if (m.schedule == Schedule::kPromptStep || m.schedule == Schedule::kPrompt) {  // no eviction inside the prompt
     const long long repeated = plan.signals().repeat ? chunk : 0;
-    out.prefill = {.tokens = std::max(prompt + repeated, out.decode.tokens), .inserted = inserted, .evicted = prompt};
+    const long long held =
+        m.prompt_max == 0 ? prompt : std::min(prompt, m.max_while_reading(budget) + std::max(chunk, inserted));
+    // Where heads' budgets change, one may have to give up all.
+    const bool known = m.prompt_max > 0 && !m.budgets_change();
+    out.prefill = {.tokens = std::max(held + repeated, out.decode.tokens),
+                   .inserted = inserted,
+                   .evicted = known ? std::max(evicted, held - m.target(budget) + 1) : held};
     return out;
   }
   if (m.windowed() && plan.rule().window == 0) {  // chunks that fit every head, see Sequence::make_room

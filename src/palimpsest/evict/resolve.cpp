@@ -8,16 +8,18 @@ namespace {
 
 constexpr long long kAnyPrompt = 1LL << 40;  // tokens
 
-// The largest budget from 1 to `max` whose plan fits. Budgets that are illegal because they are small count as fitting,
-// while it is searched. Throws Error if no legal one fits.
+// The largest budget from 1 to `max` whose plan fits; prompt_max, if it is auto, is the same. Budgets that are illegal
+// because they are small count as fitting, while it is searched. Throws Error if no legal one fits.
 template <typename Fits>
 int largest_budget(Method method, PlanTarget target, int max, const Fits& fits) {
   target.model = nullptr;
   const std::string given = get_option(method, "budget");
+  const int prompt_max = method.prompt_max;
   bool any = false;
   std::size_t least = 0;  // bytes of the smallest plan that does not fit
   const auto holds = [&](int budget) {
     method.budget = budget;
+    if (prompt_max == kAutoBudget) method.prompt_max = budget;
     try {
       const MethodPlan plan(method, target);
       if (fits(plan)) return any = true;
@@ -61,14 +63,25 @@ bool fits_context(const MethodPlan& plan) {
 }
 
 // A device has no keys at hand to compare, and drafts there get no scores (legality_drafts.cpp).
-std::string policy_of(const PlanTarget& target) {
+std::string_view policy_of(const PlanTarget& target) {
   const bool on_device = !target.shape.pages;
   if (target.has_kvzap && !(on_device && target.draft_max > 0)) return "kvzap";
-  return on_device ? "recent" : "keydiff";
+  return on_device ? "recent" : kAutoPolicy;
+}
+
+// Without a scorer: where a prompt is compressed at its end, by its last queries, which may be the question; where
+// tokens are evicted as they come, by differences of keys, which keep what nobody has asked for yet
+// (docs/decisions/0042-auto-on-real-models.md).
+std::string_view policy_at(bool prompts_end) {
+  return prompts_end ? "critical" : "keydiff";
 }
 
 Method adapted(Method m, const PlanTarget& target) {
-  if (m.policy == kAutoPolicy) m.policy = policy_of(target);
+  if (m.policy == kAutoPolicy) {
+    m.policy = policy_of(target);
+    if (m.policy == "recent") m.schedule = Schedule::kStep;  // a prompt's end tells it nothing
+  }
+  if (m.schedule != Schedule::kPromptStep && m.prompt_max == kAutoBudget) m.prompt_max = 0;
   if (m.name == kAutoMethod && target.positions == PositionKind::kLearned) m.positions = Positions::kOriginal;
   return m;
 }
@@ -85,6 +98,29 @@ int of_context(const Method& method, const PlanTarget& target) {
   });
 }
 
+PlanTarget without_model(PlanTarget target) {
+  target.model = nullptr;
+  return target;
+}
+
+// Method::prompt_max, where the budget is given: what `budget=auto` would keep.
+int whole_prompt(Method method, const PlanTarget& target) {
+  const int budget = method.budget;
+  if (budget <= 0 || (target.trained_context <= 0 && target.memory == 0)) return std::max(0, budget);
+  try {
+    Method whole = method;
+    whole.budget = kAutoBudget;
+    method.prompt_max = std::max(budget, of_context(whole, target));
+    // More is evicted at once than with that as the budget, which takes memory.
+    while (method.prompt_max > budget && target.memory > 0 &&
+           MethodPlan(method, without_model(target)).bytes(kAnyPrompt, -1).total() > target.memory)
+      method.prompt_max = std::max(budget, method.prompt_max - method.prompt_max / 50 - 1);
+    return method.prompt_max;
+  } catch (const Error&) {  // no budget fits the memory: the plan of the given one says so
+    return budget;
+  }
+}
+
 }  // namespace
 
 bool pins_system_prompt(const Method& method, std::size_t tokens, bool marked) {
@@ -99,11 +135,18 @@ std::size_t cache_bytes(const MethodPlan& plan) {
 
 Method resolve(const Method& method, const PlanTarget& target) {
   Method out = adapted(method, target);
+  const bool chooses = out.policy == kAutoPolicy;
+  if (chooses) out.policy = policy_at(out.waits_for_prompt() && method.budget != kAutoBudget);
   if (method.budget == kByteBudget) {
     out.budget = of_bytes(out, target);
     out.budget_bytes = 0;
   }
-  if (method.budget == kAutoBudget) out.budget = of_context(out, target);
+  if (method.budget == kAutoBudget) {
+    out.budget = of_context(out, target);
+    if (out.prompt_max == kAutoBudget) out.prompt_max = out.budget;
+  }
+  if (out.prompt_max == kAutoBudget) out.prompt_max = whole_prompt(out, target);
+  if (chooses && out.prompt_max > 0 && out.prompt_max <= out.budget) out.policy = policy_at(false);
   return out;
 }
 

@@ -1,0 +1,256 @@
+#!/usr/bin/env python3
+"""Methods at equal bytes on models that others trained: SmolLM2 135M Instruct (a chat model) and Gemma 3 270M (base).
+
+  python3 bench/real_models.py --smollm2 FILE --gemma FILE --books FOLDER         measures missing cells, writes the pages
+  python3 bench/real_models.py --page-only                                        writes the pages from the samples
+
+half        1,024 tokens of a novel with four facts of one word; the cache is reduced to 512 tokens, then each fact is asked for
+after       the same, at 256 tokens
+last        the same; the question ends the prompt, and is read before the cache is reduced
+perplexity  1,000 tokens of a novel after a prompt of 512, one by one
+chat        30 turns of a user who tells a novel, with four facts; then each is asked for (SmolLM2)
+
+But for `half` all methods may hold a quarter of the tokens (256 of 1,024; 1,024 of the chat), and no more bytes than KeyDiff does: those with larger tables or
+statistics hold fewer tokens. Protected: 4 sinks and the newest 16, or what the preset protects beyond that. Methods that wait for the
+prompt's end keep their budget from then on (schedule=prompt+step), also in the answer. Writes docs/results/policies.md and auto.md's
+table; samples are kept in out/real-models.json, so that an interrupted run resumes.
+"""
+import concurrent.futures
+import json
+import math
+import os
+import pathlib
+import statistics
+import subprocess
+import tempfile
+import threading
+
+import parts as script
+from common import REPO, SHARED, Failed, commit, machine, run_json, say, today
+
+PAGE_SIZE = 16
+CHAT = ("{text}<|im_end|>\n<|im_start|>assistant\nI see. Please go on.<|im_end|>\n<|im_start|>user\n", 4096)  # about 30 turns
+BOOK, STREAM = "shelley-frankenstein.txt", "wells-war-of-the-worlds.txt"
+TASKS = ("half", "after", "last", "perplexity", "chat")
+CONTEXTS = 10  # of a seed: 40 questions, in a chat half as many
+
+# Name on the page: method with all but its budget, tokens evicted at once, share of the tokens at equal bytes. {centres}: a file.
+STEP, ONCE = "schedule=step", "schedule=prompt+step"
+AUTO = "auto:schedule=step,prompt-max=0,"  # as it was before decision 0042
+ROWS = {
+    "full": ("full", 1, 1),
+    "auto": ("auto", 16, 1),
+    "auto, as it was": (AUTO + "policy=keydiff", 16, 1),
+    "auto: the newest half": (AUTO + "policy=keydiff,recent=half", 16, 1),
+    "auto: the newest sixteenth": (AUTO + "policy=keydiff,recent=0.0625", 16, 1),
+    "auto: original positions": (AUTO + "policy=keydiff,positions=original", 16, 1),
+    "auto: r-kv": (AUTO + "policy=r-kv", 16, 0.9),
+    "auto: critical": (AUTO + "policy=critical", 16, 0.9),
+    "auto: snapkv": (AUTO + "policy=snapkv", 16, 0.9),
+    "auto: h2o": (AUTO + "policy=h2o", 16, 1),
+        "keydiff": ("keydiff:sinks=4,recent=16", 1, 1),
+    "streaming": ("streaming", 1, 1),
+    "h2o": ("h2o:sinks=4", 1, 1),
+    "snapkv": (f"snapkv:sinks=4,{ONCE}", 1, 0.9),
+    "critical": (f"critical:sinks=4,{ONCE}", 1, 0.9),
+    "random": ("random", 1, 1),
+    "ems": (f"ems:sinks=4,{ONCE}", 1, 0.61),
+    "lagkv": ("lagkv:recent=16", 1, 1),
+    "tova": ("tova:sinks=4,recent=16", 1, 1),
+    "triattention": ("triattention:sinks=4,recent=0.0625,every=32,scorer={centres}", 32, 1),
+    "kvzip": (f"kvzip:sinks=4,recent=16,{ONCE}", 1, 1),
+    "r-kv": ("r-kv:sinks=4,recent=16,every=32", 32, 0.9),
+    "peak": ("peak", 1, 1),
+    "global-local": (f"global-local:sinks=4,{ONCE}", 1, 0.95),
+    "keydiff, at the prompt's end": (f"keydiff:sinks=4,recent=16,{ONCE}", 1, 1),
+    "keydiff, nothing protected": ("keydiff:sinks=0,recent=0", 1, 1),
+    "keydiff, q8_0": ("keydiff:sinks=4,recent=16", 1, 16 / 8.5, "q8_0"),
+    "keydiff, q8_0/q4": ("keydiff:sinks=4,recent=16", 1, 16 / 6.5, "q8_0/q4"),
+    "keydiff, q4": ("keydiff:sinks=4,recent=16", 1, 16 / 4.5, "q4"),
+    "knorm": ("knorm:sinks=4,recent=16", 1, 1),
+    "knorm, nothing protected": ("knorm:sinks=0,recent=0", 1, 1),
+}
+
+
+def method_of(row, budget, centres):
+    method, every, share, *_ = ROWS[row]
+    if method == "full":
+        return method
+    text = f"{method}{',' if ':' in method else ':'}budget={int(budget * share) - every + 1}"
+    return text.format(centres=centres)
+
+
+class Samples:
+    """Results by model, task, row and seed, in a file."""
+
+    def __init__(self, path):
+        self.path, self.lock = pathlib.Path(path), threading.Lock()
+        self.all = json.loads(self.path.read_text()) if self.path.exists() else {}
+
+    def put(self, key, value):
+        with self.lock:
+            self.all["|".join(key)] = value
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            beside = self.path.with_suffix(".new")
+            beside.write_text(json.dumps(self.all, indent=1))
+            beside.replace(self.path)
+
+    def get(self, *key):
+        return self.all.get("|".join(key))
+
+
+def chat_kinds(folder):
+    """The kind of needle `word`, in the turns of a chat."""
+    kind = json.loads((REPO / "src/palimpsest/eval/data/needles.json").read_text())["word"]
+    kind.update(intro="", unit=CHAT[0])
+    path = pathlib.Path(folder) / "turns.json"
+    path.write_text(json.dumps({"turns": kind}))
+    return path
+
+
+def command(o, model, task, row, seed, kinds):
+    """The command of a sample."""
+    file = getattr(o, model)
+    budget = CHAT[1] // 4 if task == "chat" else 512 if task == "half" else 256
+    method = method_of(row, budget, f"{file}.centres")
+    shared = ["-m", file, "--method", method, "-t", 1, "--page-size", PAGE_SIZE, "--prefill-chunk", 128, "--json"]
+    if len(ROWS[row]) > 3:
+        key, value = (ROWS[row][3].split("/") * 2)[:2]
+        shared += ["-ctk", key, "-ctv", value]
+    if task == "perplexity":
+        return [o.program, "eval", "perplexity", "-f", f"{o.books}/{STREAM}", "--gutenberg", "--prompt", 512, "--tokens", 512 + o.tokens, *shared]
+    contexts = CONTEXTS // (2 if task == "chat" else 1)
+    how = ["--kind", "turns", "--kinds", kinds, "--lengths", CHAT[1]] if task == "chat" else ["--kind", "word", "--lengths", 1024]
+    return [o.program, "eval", "needle", *how, *(["--chat"] if model == "smollm2" else []), "--haystack", f"{o.books}/{BOOK}", "--depths", 0.1, "--questions", 4,
+            "--samples", contexts, "--seed", seed, "--question-seen", "before" if task == "last" else "after", *shared]
+
+
+def measure(o, samples, jobs):
+    jobs = [job for job in jobs if samples.get(*job) is None]
+    say(f"{len(jobs)} cells to measure")
+    with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(o.workers) as pool:
+        kinds = chat_kinds(folder)
+
+        def work(job):
+            words = command(o, *job, kinds)
+            try:
+                run = run_json(words, timeout=o.most_seconds)["runs"][0]
+                value = {key: run[key] for key in ("right", "questions", "nll", "nll_error", "perplexity", "evicted", "cache_bytes", "method") if key in run}
+            except Failed as error:
+                if "palimpsest: error: " not in str(error):
+                    return say(f"{' '.join(job)}: {error}")
+                value = {"failed": str(error).split("palimpsest: error: ")[-1]}
+            except subprocess.TimeoutExpired:
+                return say(f"{' '.join(job)}: more than {o.most_seconds} s")
+            samples.put(job, dict(value, commit=o.commit))
+            return say(f"{' '.join(job)}: {value.get('right', value.get('perplexity', value.get('failed')))}")
+
+        list(pool.map(work, jobs))
+
+
+def wilson(right, asked, z=1.959964):
+    """95% interval of a share."""
+    share = right / asked
+    centre, half = share + z * z / (2 * asked), z * math.sqrt(share * (1 - share) / asked + z * z / (4 * asked * asked))
+    return [max(0, 100 * (centre - half) / (1 + z * z / asked)), min(100, 100 * (centre + half) / (1 + z * z / asked))]
+
+
+HEADS = {"half": "asked afterwards, 512 of 1,024", "after": "asked afterwards, 256 of 1,024", "last": "question last, 256 of 1,024",
+         "chat": "chat, 1,024 of 4,096", "perplexity": "perplexity at 256"}
+MODELS = {"smollm2": "SmolLM2 135M Instruct (Q4_1)", "gemma": "Gemma 3 270M (base, Q4_K_M)"}
+
+
+def shares(samples, model, task, row):
+    """Right answers and questions of all seeds."""
+    found = [v for key, v in samples.all.items() if key.split("|")[:3] == [model, task, row] and "right" in v]
+    return (sum(v["right"] for v in found), sum(v["questions"] for v in found)) if found else None
+
+
+def loss(samples, model, task, row):
+    """What a row loses against the full cache: points of questions, or percent of perplexity; None: not measured."""
+    if task == "perplexity":
+        got, full = (samples.get(model, task, name, "1") or {} for name in (row, "full"))
+        return None if "nll" not in got or "nll" not in full else 100 * (math.exp(got["nll"] - full["nll"]) - 1)
+    got, full = shares(samples, model, task, row), shares(samples, model, task, "full")
+    if task == "half" and not full:
+        full = shares(samples, model, "after", "full")
+    return None if not got or not full else 100 * (full[0] / full[1] - got[0] / got[1])
+
+
+def cell(samples, model, task, row):
+    if task == "perplexity":
+        got = samples.get(model, task, row, "1") or {}
+        if "nll" not in got:
+            return "-"
+        lost = loss(samples, model, task, row)
+        return f"{math.exp(got['nll']):.1f}" + ("" if row == "full" or lost is None else f" ({lost:+.0f}%)")
+    got = shares(samples, model, task, row) or (task == "half" and row == "full" and shares(samples, model, "after", row))
+    if not got:
+        return "-"
+    low, high = wilson(*got)
+    return f"{100 * got[0] / got[1]:.0f}% [{low:.0f}, {high:.0f}]"
+
+
+def table(samples, model, rows, worst=False):
+    tasks = [task for task in HEADS if any(key.startswith(f"{model}|{task}|") for key in samples.all)]
+    rows = [row for row in rows if any(cell(samples, model, task, row) != "-" for task in tasks)]
+    measured = {row: [loss(samples, model, task, row) for task in tasks if worst or task != "perplexity"] for row in rows}
+    mean = {row: statistics.mean([x for x in lost if x is not None] or [999]) - 1000 * (row == "full") for row, lost in measured.items()}
+    asked = {task: max((shares(samples, model, task, row) or (0, 0))[1] for row in rows) for task in tasks if task != "perplexity"}
+    most = {row: max([x for x in lost if x is not None], default=0) - 1000 * (row == "full") for row, lost in measured.items()}
+    enough = lambda row: row != "full" and sum(x is not None for x in measured[row]) >= min(3, len(tasks))
+    largest = lambda row: f"{max(0, most[row]):.0f}" if enough(row) else ""
+    most = {row: lost if enough(row) or row == "full" else 999 for row, lost in most.items()}
+    heads = [*(HEADS[task] for task in tasks), *(["largest loss"] if worst else [])]
+    lines = ["| method | " + " | ".join(heads) + " |", "|---" * (1 + len(heads)) + "|"]
+    for row in sorted(rows, key=lambda row: (most if worst else mean)[row]):
+        name = row if ROWS[row][0] == "full" else f"{row}: `{ROWS[row][0].replace('{centres}', 'FILE')}`"
+        lines.append(f"| {name} | " + " | ".join(cell(samples, model, task, row) for task in tasks) +
+                     (f" | {largest(row)}" if worst else "") + " |")
+    return ["Questions a figure: " + ", ".join(f"{HEADS[task]}: {count}" for task, count in asked.items()) + "; 95% intervals (Wilson).", "", *lines, ""]
+
+
+def write_pages(o, samples):
+    page = script.Page("policies", "What each method loses on real models", "Generated by `make quality` (bench/real_models.py).", ["smollm2", "gemma"])
+    commits = sorted({v["commit"] for v in samples.all.values()})
+    foot = f"*`make quality`; {today()}, {machine()}, palimpsest {', '.join(commits)}.*"
+    for model, name in MODELS.items():
+        if any(key.startswith(model) for key in samples.all):
+            page.put(model, name, table(samples, model, [row for row in ROWS if not row.startswith("auto: ")]), foot=foot)
+    print(page.path)
+    page = script.Page("auto", "The method auto", "Generated by `make quality` (bench/real_models.py).", ["smollm2", "gemma"])
+    named = [row for row in ROWS if row.startswith("auto") or row in ("full", "keydiff", "critical", "snapkv", "streaming", "h2o", "r-kv")]
+    for model, name in MODELS.items():
+        if any(key.startswith(model) for key in samples.all):
+            page.put(model, name, ["*Largest loss*: points of questions, or percent of perplexity, against the full cache; rows with three or more columns.", "",
+                                   *table(samples, model, named, worst=True)], foot=foot)
+    print(page.path)
+
+
+def main():
+    parse = script.parser(__doc__)
+    script.add(parse, "--program", "--folder")
+    parse.add_argument("--smollm2", help="SmolLM2-135M-Instruct.Q4_1.gguf")
+    parse.add_argument("--gemma", help="Gemma 3 270M")
+    parse.add_argument("--books", default=str(SHARED / "text/books"))
+    parse.add_argument("--tasks", type=lambda t: t.split(","), default=list(TASKS))
+    parse.add_argument("--rows", type=lambda t: t.split(";"), default=list(ROWS), help="rows of the page, separated by semicolons")
+    parse.add_argument("--seeds", type=int, default=3, help="40 questions of a document for each, 20 of a chat")
+    parse.add_argument("--tokens", type=int, default=1000, help="predicted tokens of the novel")
+    parse.add_argument("--workers", type=int, default=1)
+    parse.add_argument("--most-seconds", type=float, default=1800)
+    parse.add_argument("--page-only", action="store_true")
+    parse.add_argument("--commit", default=commit(), help="of the program")
+    o = parse.parse_args()
+    os.environ["OMP_WAIT_POLICY"] = "passive"
+    samples = Samples(pathlib.Path(o.folder) / "real-models.json")
+    jobs = [(model, task, row, str(seed)) for seed in range(1, o.seeds + 1) for model in ("smollm2", "gemma") if getattr(o, model) for task in o.tasks
+            for row in o.rows if not (task == "perplexity" and seed > 1)
+            and not (task == "chat" and model == "gemma") and not (task == "perplexity" and row == "kvzip")]
+    if not o.page_only:
+        measure(o, samples, jobs)
+    write_pages(o, samples)
+
+
+if __name__ == "__main__":
+    main()
