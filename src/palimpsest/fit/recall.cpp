@@ -48,7 +48,7 @@ Prompt in_template(const Vocabulary& vocabulary, const ChatTemplate* chat, const
   std::vector<std::string> rest;
   for (std::size_t i = 0; i < questions.size(); ++i) {
     if (chat == nullptr) {
-      rest.push_back(fmt::format("\n\nQuestion: {}\nAnswer: {}", questions[i], begins[i]));
+      rest.push_back(fmt::format("\n\nQuestion: {}\nAnswer: ", questions[i]));
       continue;
     }
     const std::string mark = "\x01";  // where the question begins
@@ -56,9 +56,9 @@ Prompt in_template(const Vocabulary& vocabulary, const ChatTemplate* chat, const
     const auto at = whole.find(mark);
     if (at == std::string::npos) fail("the model's chat template omits the user's text");
     before = whole.substr(0, at);
-    rest.push_back(whole.substr(at + mark.size()) + begins[i]);
+    rest.push_back(whole.substr(at + mark.size()));
   }
-  return tokenize_prompt(vocabulary, before, rest, /*special=*/chat != nullptr);
+  return tokenize_prompt(vocabulary, before, rest, begins, /*special=*/chat != nullptr);
 }
 
 }  // namespace
