@@ -166,6 +166,10 @@ int run_perplexity(const PerplexityFlags& flags) {
   const auto list = method_list(flags.list, model->hyper(), vocabulary.get(), longest);
   const auto decoder = std::make_shared<Decoder>(model, threads_of(flags.threads, model->hyper()));
 
+  for (const auto& method : list)
+    check_perplexity(MethodPlan(method.options.method, plan_target(*decoder, method.options)).method(), flags.prompt);
+  for (const auto& method : list)
+    check_perplexity(MethodPlan(method.options.method, plan_target(*decoder, method.options)).method(), flags.prompt);
   if (!flags.json) print_texts(texts, *vocabulary);
   std::vector<Run> runs;
   for (const auto& method : list) {

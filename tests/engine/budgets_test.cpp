@@ -109,8 +109,8 @@ TEST(Budgets, AdaSharesAtEachDecision) {
   const auto decoder = decoder_of(kHeads, 1);
   for (const int every : {1, 8})
     for (const char* mechanism : {"in-place", "shift"}) {
-      const auto method =
-          fmt::format("knorm:budget={},recent={},split=ada,every={},mechanism={}", kBudget, kRecent, every, mechanism);
+      const auto method = fmt::format("knorm:budget={},sinks=0,recent={},split=ada,every={},mechanism={}", kBudget,
+                                      kRecent, every, mechanism);
       Session session(decoder, session_options(method, 16));
       session.prefill(random_tokens(60, 5));
       const Cache& cache = session.cache();

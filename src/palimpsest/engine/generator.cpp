@@ -36,10 +36,17 @@ Generation generate(Session& session, Sampler& sampler, const Vocabulary& vocabu
   };
 
   auto last = Clock::now();
-  std::span<const float> logits = session.prefill(prompt, [&](long long done, long long total) {
-    result.prompt_tokens = static_cast<long long>(session.sequence().tokens_read());
-    return !cancel && (!progress || progress(done, total));
-  });
+  std::span<const float> logits;
+  if (prompt.size() == 1 && session.position() > 0 && session.method().cache) {
+    // A saved text goes on by its last token, which is no prompt: nothing is compressed at its end.
+    logits = session.decode(prompt.front());
+    result.prompt_tokens = 1;
+  } else {
+    logits = session.prefill(prompt, [&](long long done, long long total) {
+      result.prompt_tokens = static_cast<long long>(session.sequence().tokens_read());
+      return !cancel && (!progress || progress(done, total));
+    });
+  }
   of_prompt = session.times();
   for (const TokenId token : prompt.subspan(options.known)) sampler.accept(token);
   if (result.prompt_tokens < static_cast<long long>(prompt.size()) || cancel) return end(Finish::kCancelled);

@@ -52,15 +52,18 @@ Perplexity merge_perplexities(std::span<const Perplexity> texts) {
   return all;
 }
 
-Perplexity perplexity(Session& session, std::span<const TokenId> tokens, long long bin,
-                      const Session::Progress& progress, long long prompt) {
-  const Method& method = session.method();
+void check_perplexity(const Method& method, long long prompt) {
   const bool waits = method.evicts() && method.waits_for_prompt();
   if (prompt == 0 && waits && (method.prompt_max == 0 || method.prompt_max > method.budget))
     fail(
         "method {} evicts at the end of a prompt, so all of the text would be predicted from a full cache: give the "
         "number of tokens to read as a prompt (--prompt 1000), or schedule=step",
         method.name);
+}
+
+Perplexity perplexity(Session& session, std::span<const TokenId> tokens, long long bin,
+                      const Session::Progress& progress, long long prompt) {
+  check_perplexity(session.method(), prompt);
   if (prompt > 0 && static_cast<long long>(tokens.size()) < prompt + 2)
     fail("a prompt of {} tokens: the text has {}, and two or more are needed after it", prompt, tokens.size());
   if (tokens.size() < 2) fail("perplexity needs two tokens or more: the text has {}", tokens.size());

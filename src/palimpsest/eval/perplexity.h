@@ -37,11 +37,14 @@ long long round_bin(long long predicted, int bins = 100);
 // the same bin size.
 Perplexity merge_perplexities(std::span<const Perplexity> texts);
 
+// Throws Error, without a prompt, for methods that evict at the end of one: they would predict the whole text from a
+// full cache. `method`: of a plan.
+void check_perplexity(const Method& method, long long prompt);
+
 // Clears the session and reads `tokens` (with BOS first if the vocabulary adds one). `bin`: tokens per bin of the
 // curve. `prompt`: 0: all tokens are predicted, in prefill chunks. Otherwise the first `prompt` tokens are a prompt
 // that is read and compressed first, and the tokens behind the next one are predicted, one by one, from the compressed
-// cache. Throws Error for fewer than two tokens (after a prompt: three), and, without a prompt, for methods that evict
-// at the end of one: they would predict the whole text from a full cache.
+// cache. Throws Error for fewer than two tokens (after a prompt: three), and as check_perplexity() does.
 Perplexity perplexity(Session& session, std::span<const TokenId> tokens, long long bin,
                       const Session::Progress& progress = {}, long long prompt = 0);
 

@@ -134,8 +134,12 @@ int Evictor::due(const SlotTable& table, int t, int occupied, int coming, Phase 
   int interval = this->interval(table);
   if (method_.schedule == Schedule::kPrompt && phase != Phase::kPrefillEnd) return 0;
   if (method_.schedule == Schedule::kPromptStep) {
-    if (phase == Phase::kPrefill)
-      return method_.prompt_max == 0 ? 0 : std::max(0, occupied - method_.max_while_reading(budget(t)));
+    if (phase == Phase::kPrefill) {
+      if (method_.prompt_max == 0) return 0;
+      // Heads' own budgets are not known before the prompt's end, if they are computed there.
+      const bool alike = method_.splits_at_prompt_end();
+      return std::max(0, occupied - (alike ? method_.prompt_max : method_.max_while_reading(budget(t))));
+    }
     if (phase == Phase::kPrefillEnd) interval = 1;
   }
   if (method_.schedule == Schedule::kPage || method_.evict_after) coming = 0;
