@@ -144,10 +144,10 @@ std::string result_key(const ComparisonRow& row, int part) {
 }
 
 // Results that the state has are not measured again. Whether the table is complete.
-bool measure_table(Fit& fit, const Comparison& comparison, const std::vector<ComparisonRow>& rows, StageBars& bars) {
+bool measure_table(Fit& fit, const FitComparison& comparison, const std::vector<ComparisonRow>& rows, StageBars& bars) {
   std::vector<std::pair<const ComparisonRow*, int>> cells = {{&rows.front(), 0}};
   for (const ComparisonRow& row : rows)
-    for (const int part : Comparison::kParts) cells.emplace_back(&row, part);
+    for (const int part : FitComparison::kParts) cells.emplace_back(&row, part);
   auto& results = fit.state().results;
   long long done = 0;
   for (const auto& [row, part] : cells) {
@@ -170,16 +170,16 @@ bool measure_table(Fit& fit, const Comparison& comparison, const std::vector<Com
 void print_effect(const FitState& state, const std::vector<ComparisonRow>& rows) {
   const ComparisonRow &before = rows[kAutoBefore], &after = rows[kAutoAfter];
   double recall = 0, nll = 0;
-  for (const int part : Comparison::kParts) {
+  for (const int part : FitComparison::kParts) {
     const FitResult &a = state.results.at(result_key(before, part)), &b = state.results.at(result_key(after, part));
-    recall += (b.recall() - a.recall()) / std::size(Comparison::kParts);
-    nll += (b.nll - a.nll) / std::size(Comparison::kParts);
+    recall += (b.recall() - a.recall()) / std::size(FitComparison::kParts);
+    nll += (b.nll - a.nll) / std::size(FitComparison::kParts);
   }
   fmt::print("auto uses {} now; mean change: facts {:+.0f} points, perplexity {:+.1f}%{}\n", after.scorer, 100 * recall,
              100 * (std::exp(nll) - 1), recall < 0 || nll > 0.01 ? "; delete this file to keep auto as it was" : "");
 }
 
-void print_table(const FitState& state, const Comparison& comparison, const std::vector<ComparisonRow>& rows,
+void print_table(const FitState& state, const FitComparison& comparison, const std::vector<ComparisonRow>& rows,
                  const std::string& text, bool beside) {
   fmt::print("\n{}: {} questions about facts in {} tokens, compressed before the questions; perplexity of {} tokens\n",
              text, comparison.questions(), thousands(comparison.length()), thousands(comparison.held()));
@@ -197,7 +197,7 @@ void print_table(const FitState& state, const Comparison& comparison, const std:
   line("full cache", {full, full, full});
   for (const ComparisonRow& row : rows) {
     std::vector<FitResult> results;
-    for (const int part : Comparison::kParts) results.push_back(state.results.at(result_key(row, part)));
+    for (const int part : FitComparison::kParts) results.push_back(state.results.at(result_key(row, part)));
     line((row.fitted() ? "+ " : "  ") + row.name, results);
   }
   if (full.right == 0)
@@ -281,10 +281,10 @@ int run_fit(const FitFlags& flags) {
   const bool all = flags.table == "all", none = flags.table == "none";
   const auto rows = comparison_rows(fit.files(), loaded.model->hyper().positions() == PositionKind::kRotary, all);
   const int length = std::min(1024, options.tokens);
-  std::unique_ptr<Comparison> comparison;
+  std::unique_ptr<FitComparison> comparison;
   if (!none)
-    comparison = std::make_unique<Comparison>(decoder, loaded.vocabulary, evaluated, held,
-                                              static_cast<int>(flags.contexts), length);
+    comparison = std::make_unique<FitComparison>(decoder, loaded.vocabulary, evaluated, held,
+                                                 static_cast<int>(flags.contexts), length);
   const auto speed = measure_speed(decoder);
   const double first = fit_seconds(speed, options, own, fit.state());
   const double last =

@@ -13,7 +13,7 @@ constexpr int kQuestionChunk = 256, kPerplexityChunk = 32;  // tokens; small, si
 }  // namespace
 
 std::vector<ComparisonRow> comparison_rows(const FittedFiles& files, bool rotary, bool all) {
-  const std::string keydiff = "auto:policy=keydiff", kvzap = "auto:policy=kvzap";
+  const std::string keydiff = "auto:schedule=step,policy=keydiff", kvzap = "auto:schedule=step,policy=kvzap";
   std::vector<ComparisonRow> rows = {
       {"auto, not fitted (keydiff)", keydiff},
       {"keydiff:split=profile", keydiff, "", files.profile},
@@ -30,16 +30,16 @@ std::vector<ComparisonRow> comparison_rows(const FittedFiles& files, bool rotary
   return rows;
 }
 
-Comparison::Comparison(std::shared_ptr<Decoder> decoder, std::shared_ptr<Vocabulary> vocabulary,
-                       const std::string& text, std::vector<TokenId> held, int contexts, int length)
+FitComparison::FitComparison(std::shared_ptr<Decoder> decoder, std::shared_ptr<Vocabulary> vocabulary,
+                             const std::string& text, std::vector<TokenId> held, int contexts, int length)
     : decoder_(std::move(decoder)),
       vocabulary_(std::move(vocabulary)),
       prompts_(recall_prompts(vocabulary_, Haystack(text, "the text"), contexts, length)),
       held_(std::move(held)),
       length_(length) {}
 
-std::optional<FitResult> Comparison::measure(const ComparisonRow& row, int part,
-                                             const std::function<bool()>& go_on) const {
+std::optional<FitResult> FitComparison::measure(const ComparisonRow& row, int part,
+                                                const std::function<bool()>& go_on) const {
   const auto options = [&](int tokens, int chunk) {
     SessionOptions out;
     out.method = parse_method(part == 0 ? "full" : row.method);

@@ -25,13 +25,13 @@ struct ComparisonRow {
 inline constexpr std::size_t kAutoBefore = 0, kAutoAfter = 2;  // rows of method auto without and with its file
 std::vector<ComparisonRow> comparison_rows(const FittedFiles& files, bool rotary, bool all);
 
-class Comparison {
+class FitComparison {
  public:
   static constexpr int kParts[] = {4, 8, 16};  // budgets: of the text's tokens
 
   // `text`: of which facts are hidden in; `held`: for perplexity. `length`: tokens of a context of facts.
-  Comparison(std::shared_ptr<Decoder> decoder, std::shared_ptr<Vocabulary> vocabulary, const std::string& text,
-             std::vector<TokenId> held, int contexts, int length);
+  FitComparison(std::shared_ptr<Decoder> decoder, std::shared_ptr<Vocabulary> vocabulary, const std::string& text,
+                std::vector<TokenId> held, int contexts, int length);
 
   // `part`: 0: the full cache, whatever the row. nullopt: `go_on` returned false; it is called between contexts.
   std::optional<FitResult> measure(const ComparisonRow& row, int part, const std::function<bool()>& go_on) const;

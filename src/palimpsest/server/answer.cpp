@@ -65,24 +65,29 @@ void Answer::prompt_read(long long tokens, long long cached) {
   report(tokens);
 }
 
+TokenLog Answer::log_of(const SampledToken& token, std::string bytes, long long offset) const {
+  TokenLog log{.id = token.token, .bytes = std::move(bytes), .logprob = token.logprob, .top = {}, .offset = offset};
+  for (const auto& [id, logprob] : token.top_logprobs) {
+    log.top.emplace_back(vocabulary_->piece(id, true), logprob);
+    log.top_ids.push_back(id);
+  }
+  return log;
+}
+
 bool Answer::written(const SampledToken& token) {
   const auto now = Clock::now();
   if (last_token_) metrics_->time_per_output_token.add(std::chrono::duration<double>(now - *last_token_).count());
   last_token_ = now;
-  if (token.end) return true;
+  if (token.end) {
+    // lm-evaluation-harness takes the last log probability for that of the token after the prompt, as vLLM has it.
+    if (options_.first >= 0) pending_logs_.push_back(log_of(token, vocabulary_->piece(token.token, true), released_));
+    return true;
+  }
   ++unreported_;
 
   std::string text = text_.put(token.token);
   if (options_.tokens) pending_tokens_.push_back(token.token);
-  if (options_.logs) {
-    TokenLog log{
-        .id = token.token, .bytes = text_.bytes(), .logprob = token.logprob, .top = {}, .offset = text_.begin()};
-    for (const auto& [id, logprob] : token.top_logprobs) {
-      log.top.emplace_back(vocabulary_->piece(id, true), logprob);
-      log.top_ids.push_back(id);
-    }
-    pending_logs_.push_back(std::move(log));
-  }
+  if (options_.logs) pending_logs_.push_back(log_of(token, text_.bytes(), text_.begin()));
   Event event{.choice = options_.choice, .text = {}, .logs = {}};
   release(std::move(text), false, event);
   if (!event.text.empty() || !event.logs.empty())

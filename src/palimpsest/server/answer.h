@@ -83,6 +83,7 @@ class Answer final : public RequestListener {
   void finished(Finish finish, const Usage& usage) override;
 
  private:
+  TokenLog log_of(const SampledToken& token, std::string bytes, long long offset) const;
   // Appends `shown` to the event, with all held logs whose text begins before its end.
   void release(std::string shown, bool all, Event& event);
 
