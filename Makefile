@@ -2,7 +2,7 @@
 MAKEFLAGS += --no-print-directory
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help serve-mutations run chat build test test-long test-avx2 test-arm64 test-asan test-tsan install-check deb deb-check image-check dist docs docs-check bench attention bench-papers versus versus-server versus-shift evict-cost own-time batches drafts growth exactness quality acceptance sweep report peers peers-kept convert-check serve-check clients-check templates-check schemas-check page-check page-pictures memory-events serve-load serve-kill serve-hostile cuda-check scale-check wheel python-check python-clean format format-check setup clean prune
+.PHONY: help serve-mutations run chat build test test-long test-avx2 test-arm64 test-asan test-tsan install-check deb deb-check image-check dist docs docs-check bench attention bench-papers versus versus-server versus-shift evict-cost own-time batches drafts growth exactness quality acceptance sweep report peers peers-kept convert-check serve-check clients-check llama-server-check templates-check schemas-check page-check page-pictures memory-events serve-load serve-kill serve-hostile cuda-check scale-check wheel python-check python-clean format format-check setup clean prune
 
 # What `make run` runs; try RUN_ARGS='-p "Once upon a time" -n -1' and Ctrl-C.
 RUN_ARGS ?= -n 1000 --ignore-eos --seed 1 --method streaming
@@ -162,6 +162,9 @@ serve-check: build  ## test the server: README examples, openai client, service 
 
 clients-check: build  ## test the server with client libraries from PyPI: openai, litellm, langchain, instructor, lm-eval, ollama, anthropic
 	@python3 tests/system/clients.py $(CLIENTS_ARGS)
+
+llama-server-check: build  ## run the tests of llama.cpp's server (from PyPI) against `serve` (LLAMA_ARGS='--only test_basic')
+	@python3 tests/system/llama_server/run.py $(LLAMA_ARGS)
 
 schemas-check: build  ## random texts of schemas' grammars and answers of a server, validated by jsonschema (SCHEMAS_ARGS='--suite DIR --bench DIR')
 	@tools/build release schema_samples

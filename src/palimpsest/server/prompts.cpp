@@ -38,6 +38,19 @@ std::vector<TokenId> read_parts(const Json& parts, const char* field, const Serv
   return tokens;
 }
 
+// [{"type": "text", "text": "..."}, ...]: the texts in a row.
+std::string joined(const Json& parts, const std::string& field) {
+  if (!parts.is_array()) fail_field(field, "'{}' must be a list of parts of type text", field);
+  std::string out;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    Fields part(parts[i], fmt::format("{}[{}].", field, i));
+    if (part.text("type", "") != "text") fail_field(part.path("type"), "'{}' must be text", part.path("type"));
+    out += part.text("text", "");
+    part.end();
+  }
+  return out;
+}
+
 }  // namespace
 
 bool is_list_of_prompts(const Json& prompts) {
@@ -52,7 +65,8 @@ std::vector<TokenId> read_prompt(const Json& prompt, const char* field, const Se
   Fields fields(prompt, std::string(field) + ".");
   if (const Json* media = fields.take("multimodal_data"); media != nullptr && !media->empty())
     fail_field(fields.path("multimodal_data"), "'{}' is not supported", fields.path("multimodal_data"));
-  const std::string text = fields.text("prompt_string", "");
+  std::string text = fields.text("prompt_string", "");
+  if (const Json* content = fields.take("content")) text += joined(*content, fields.path("content"));
   fields.end();
   return tokens_of(text, field, model, continues);
 }

@@ -1,4 +1,5 @@
-// Prompts in a request: a text, a list of tokens, a list of both, {"prompt_string": "text"}; or a list of these.
+// Prompts in a request: a text, a list of tokens, a list of both, {"prompt_string": "text"},
+// {"content": [{"type": "text", "text": "..."}]}; or a list of these.
 #pragma once
 
 #include <vector>
