@@ -93,7 +93,9 @@ def openai_client(server):
             texts[choice.index] += choice.delta.content or ""
         usage = piece.usage
     assert texts == [c.message.content for c in whole.choices], (texts, whole)
-    assert usage == whole.usage, (usage, whole.usage)
+    # The same request again: its prompt is not read again.
+    assert usage.prompt_tokens_details.cached_tokens == usage.prompt_tokens, usage
+    assert (usage.prompt_tokens, usage.completion_tokens) == (whole.usage.prompt_tokens, whole.usage.completion_tokens)
 
     text = client.completions.create(model=model, prompt=["One day", "The cat"], max_tokens=70, seed=2, logprobs=2,
                                      extra_body={"cache": {"method": "h2o", "budget": 48}, "ignore_eos": True})
