@@ -134,7 +134,8 @@ TEST(ServedHistory, KeysShareNothing) {
 
 // Nothing of the prompt is read again, with every kind of method.
 TEST(History, ARegeneratedAnswerIsTheSame) {
-  for (const char* cache : {"full", "streaming:budget=64", "h2o:budget=64", "snapkv:budget=64", "auto"}) {
+  for (const char* cache :
+       {"full", "streaming:budget=64", "h2o:budget=64", "snapkv:budget=64", "scissorhands:budget=64", "auto"}) {
     Running server(with_prefixes());
     Json body = {{"messages", {{{"role", "user"}, {"content", "Tell me a long story about a cat, a dog and a bird."}}}},
                  {"max_tokens", 30},
@@ -146,6 +147,7 @@ TEST(History, ARegeneratedAnswerIsTheSame) {
     for (int again = 0; again < 2; ++again) {
       const Json next = server.answer(kChat, body);
       EXPECT_EQ(next["choices"], first["choices"]) << cache;
+      EXPECT_EQ(next["usage"]["evicted_tokens"], first["usage"]["evicted_tokens"]) << cache;
       EXPECT_EQ(next["usage"]["prompt_tokens_details"]["cached_tokens"], next["usage"]["prompt_tokens"]) << cache;
     }
     body["max_tokens"] = 1;

@@ -244,11 +244,12 @@ void Scheduler::continue_from_history(Job& job) {
   begin_text(job, history->tokens, history->next.rest);
   job.rest = std::move(history->next.rest);
   job.sequence->continue_from(history->cache, history->state, history->in_prompt);
-  if (job.rest.empty())
+  if (job.rest.empty()) {  // the same as without the history, evictions included
     job.known_logits.assign(history->logits.begin(), history->logits.end());
-  else
+  } else {
     job.sequence->read(job.rest);
-  job.evicted_before = job.sequence->cache().evicted();
+    job.evicted_before = job.sequence->cache().evicted();
+  }
   job.usage.cached = static_cast<long long>(history->next.matched);
   prefix_hits_ += job.usage.cached;
   ++history_hits_;
