@@ -6,15 +6,9 @@
 namespace palimpsest {
 namespace {
 
-Json bytes_of(const std::string& bytes) {
-  Json out = Json::array();
-  for (const char c : bytes) out.push_back(static_cast<unsigned char>(c));
-  return out;
-}
-
 Json chat_logs(const std::vector<TokenLog>& logs) {
   const auto one = [](const std::string& bytes, float logprob) {
-    return Json{{"token", whole_characters(bytes)}, {"logprob", logprob}, {"bytes", bytes_of(bytes)}};
+    return Json{{"token", whole_characters(bytes)}, {"logprob", logprob}, {"bytes", bytes_json(bytes)}};
   };
   Json content = Json::array();
   for (const TokenLog& log : logs) {

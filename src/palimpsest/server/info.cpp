@@ -8,6 +8,7 @@
 #include "palimpsest/evict/method.h"
 #include "palimpsest/server/chat_request.h"
 #include "palimpsest/server/openai_chat.h"
+#include "palimpsest/server/reply.h"
 #include "palimpsest/server/sampling_fields.h"
 #include "palimpsest/server/service.h"
 #include "palimpsest/text/utf8.h"
@@ -25,10 +26,7 @@ std::string text_of(const Vocabulary& vocabulary, TokenId token) {
 
 // A text, or the bytes of what is none.
 Json piece_json(const std::string& piece) {
-  if (whole_characters(piece) == piece) return piece;
-  Json bytes = Json::array();
-  for (const char c : piece) bytes.push_back(static_cast<unsigned char>(c));
-  return bytes;
+  return whole_characters(piece) == piece ? Json(piece) : bytes_json(piece);
 }
 
 }  // namespace

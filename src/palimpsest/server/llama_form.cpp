@@ -6,9 +6,7 @@ namespace palimpsest {
 namespace {
 
 Json token_json(TokenId id, const std::string& bytes, float logprob) {
-  Json list = Json::array();
-  for (const char c : bytes) list.push_back(static_cast<unsigned char>(c));
-  return {{"id", id}, {"token", whole_characters(bytes)}, {"bytes", std::move(list)}, {"logprob", logprob}};
+  return {{"id", id}, {"token", whole_characters(bytes)}, {"bytes", bytes_json(bytes)}, {"logprob", logprob}};
 }
 
 Json probabilities_json(const std::vector<TokenLog>& logs) {

@@ -79,6 +79,12 @@ Json progress_json(const PromptProgress& progress, long long tokens, double ms) 
   return {{"total", tokens}, {"cache", progress.cached}, {"processed", progress.read}, {"time_ms", std::llround(ms)}};
 }
 
+Json bytes_json(const std::string& bytes) {
+  Json out = Json::array();
+  for (const char c : bytes) out.push_back(static_cast<unsigned char>(c));
+  return out;
+}
+
 std::string system_fingerprint() {
   return std::string("build-palimpsest-") + version();
 }

@@ -42,7 +42,8 @@ Json usage_json(const ReplyUsage& usage);
 // llama-server's: of prompt tokens that were read, and of the answers' tokens.
 Json timings_json(const ReplyUsage& usage);
 Json progress_json(const PromptProgress& progress, long long tokens, double ms);
-std::string system_fingerprint();  // names the program's version
+Json bytes_json(const std::string& bytes);  // [226, 130, ...]
+std::string system_fingerprint();           // names the program's version
 
 void add(const ReplyDelta& delta, Choice& choice);
 
