@@ -1,6 +1,7 @@
 // Admission: which request runs next, its sequence, and what it continues from (a snapshot, a kept prefix, a history).
 #include <algorithm>
 #include <cassert>
+#include <utility>
 
 #include "palimpsest/engine/released_sequence.h"
 #include "palimpsest/engine/scheduler.h"
@@ -85,7 +86,7 @@ void Scheduler::admit() {
       limit_prefixes();
       if (job.request.memory) job.sequence->set_memory_log(job.memory.emplace().log);
       if (job.request.resume != nullptr) begin_to_load(job);
-      if (!job.known_logits.empty()) advance(job, job.known_logits);
+      if (!job.known_logits.empty()) advance(job, std::exchange(job.known_logits, {}));
     } catch (...) {
       fail_job(job);
     }

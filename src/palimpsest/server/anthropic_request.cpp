@@ -65,7 +65,7 @@ ChatMessage read_tool_result(Fields& block) {
   if (out.tool_call_id.empty()) fail_field(block.path("tool_use_id"), "'{}' is missing", block.path("tool_use_id"));
   if (const Json* content = block.take("content"))
     out.content = read_text_blocks(*content, block.path("content"), is_any_text);
-  // Templates have no other place for it.
+  // Templates have no field for it.
   if (block.boolean("is_error", false)) out.content.insert(0, "Error: ");
   return out;
 }
