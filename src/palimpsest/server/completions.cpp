@@ -7,6 +7,7 @@
 
 #include "palimpsest/engine/snapshot.h"
 #include "palimpsest/server/answer.h"
+#include "palimpsest/server/json_reply.h"
 #include "palimpsest/server/log.h"
 #include "palimpsest/server/memory_events.h"
 #include "palimpsest/server/service.h"
@@ -288,7 +289,7 @@ void complete(const std::shared_ptr<Service>& service, CompletionRequest complet
   }
   auto exchange = std::make_shared<Exchange>(service, std::move(completion), std::move(form), options);
   if (!exchange->streams()) {
-    response.set_content(dump(exchange->whole(request)), "application/json");
+    reply_json(exchange->whole(request), response);
     return;
   }
   response.set_header("Cache-Control", "no-store");

@@ -8,6 +8,7 @@
 
 #include "palimpsest/engine/snapshot.h"
 #include "palimpsest/server/fields.h"
+#include "palimpsest/server/json_reply.h"
 #include "palimpsest/server/log.h"
 #include "palimpsest/server/prompts.h"
 #include "palimpsest/server/reply.h"
@@ -101,7 +102,7 @@ void edit_session(Service& service, Sessions& sessions, const ServerOptions& opt
   answer["usage"] = {{"prompt_tokens", usage.prompt_tokens}, {"evicted_tokens", usage.evicted}};
   log_fields()["session"] = save;
   log_fields()["prompt_tokens"] = usage.prompt_tokens;
-  out.set_content(dump(answer), "application/json");
+  reply_json(answer, out);
 }
 
 }  // namespace palimpsest

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "palimpsest/server/fields.h"
+#include "palimpsest/server/json_reply.h"
 #include "palimpsest/server/ollama_request.h"
 #include "palimpsest/server/service.h"
 #include "palimpsest/server/text_vectors.h"
@@ -74,7 +75,7 @@ void embed(Service& service, const ServerOptions& options, const httplib::Reques
                         {{"prompt_tokens", usage.prompt_tokens},
                          {"total_tokens", usage.prompt_tokens},
                          {"evicted_tokens", usage.evicted_tokens}}}};
-  out.set_content(dump(answer), "application/json");
+  reply_json(answer, out);
 }
 
 void embed_for_ollama(Service& service, const ServerOptions& options, const httplib::Request& in,
@@ -95,7 +96,7 @@ void embed_for_ollama(Service& service, const ServerOptions& options, const http
                        {"total_duration", std::chrono::nanoseconds(Clock::now() - start).count()},
                        {"load_duration", 0},
                        {"prompt_eval_count", usage.prompt_tokens}};
-  out.set_content(dump(answer), "application/json");
+  reply_json(answer, out);
 }
 
 void embed_one_for_ollama(Service& service, const ServerOptions& options, const httplib::Request& in,
@@ -108,8 +109,7 @@ void embed_one_for_ollama(Service& service, const ServerOptions& options, const 
   fields.end();
   if (asked.texts.size() > 1) fail_field("prompt", "'prompt' must be a string");
   ReplyUsage usage;
-  out.set_content(dump({{"embedding", numbers(text_vectors(service, options, std::move(asked), in, usage).front())}}),
-                  "application/json");
+  reply_json({{"embedding", numbers(text_vectors(service, options, std::move(asked), in, usage).front())}}, out);
 }
 
 }  // namespace palimpsest

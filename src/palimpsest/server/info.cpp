@@ -7,6 +7,7 @@
 #include "palimpsest/core/version.h"
 #include "palimpsest/evict/method.h"
 #include "palimpsest/server/chat_request.h"
+#include "palimpsest/server/json_reply.h"
 #include "palimpsest/server/openai_chat.h"
 #include "palimpsest/server/reply.h"
 #include "palimpsest/server/sampling_fields.h"
@@ -15,10 +16,6 @@
 
 namespace palimpsest {
 namespace {
-
-void reply(const Json& object, httplib::Response& out) {
-  out.set_content(dump(object), "application/json");
-}
 
 std::string text_of(const Vocabulary& vocabulary, TokenId token) {
   return token < 0 ? std::string() : whole_characters(vocabulary.piece(token, true));
@@ -53,7 +50,7 @@ void tokenize(Service& service, const httplib::Request& in, httplib::Response& o
   for (const TokenId token : tokens)
     list.push_back(pieces ? Json{{"id", token}, {"piece", piece_json(model.vocabulary->piece(token, true))}}
                           : Json(token));
-  reply({{"tokens", std::move(list)}, {"count", tokens.size()}}, out);
+  reply_json({{"tokens", std::move(list)}, {"count", tokens.size()}}, out);
 }
 
 void detokenize(Service& service, const httplib::Request& in, httplib::Response& out) {
@@ -71,7 +68,7 @@ void detokenize(Service& service, const httplib::Request& in, httplib::Response&
     tokens.push_back(id.get<TokenId>());
   }
   const std::string text = whole_characters(vocabulary.detokenize(tokens, true));
-  reply({{"prompt", text}, {"content", text}}, out);
+  reply_json({{"prompt", text}, {"content", text}}, out);
 }
 
 void apply_template(Service& service, const httplib::Request& in, httplib::Response& out) {
@@ -81,7 +78,7 @@ void apply_template(Service& service, const httplib::Request& in, httplib::Respo
   OutputShape shape;
   ChatInput chat = read_chat(fields);
   fields.end();
-  reply({{"prompt", chat_prompt(std::move(chat), shape, service.model(), false).text}}, out);
+  reply_json({{"prompt", chat_prompt(std::move(chat), shape, service.model(), false).text}}, out);
 }
 
 // As vLLM's: lm-evaluation-harness reads it to use the server's tokenizer.
@@ -89,12 +86,12 @@ void tokenizer_info(Service& service, httplib::Response& out) {
   const ServedModel& model = service.model();
   const Vocabulary& vocabulary = *model.vocabulary;
   const auto text = [&](TokenId token) { return token < 0 ? Json(nullptr) : Json(text_of(vocabulary, token)); };
-  reply({{"bos_token", text(vocabulary.bos())},
-         {"eos_token", text(vocabulary.eos())},
-         {"vocab_size", vocabulary.size()},
-         {"model_max_length", service.scheduler().decoder().model().hyper().trained_context},
-         {"chat_template", model.chat_template == nullptr ? Json(nullptr) : Json(model.chat_template->source())}},
-        out);
+  reply_json({{"bos_token", text(vocabulary.bos())},
+              {"eos_token", text(vocabulary.eos())},
+              {"vocab_size", vocabulary.size()},
+              {"model_max_length", service.scheduler().decoder().model().hyper().trained_context},
+              {"chat_template", model.chat_template == nullptr ? Json(nullptr) : Json(model.chat_template->source())}},
+             out);
 }
 
 void props(Service& service, httplib::Response& out) {
@@ -105,19 +102,19 @@ void props(Service& service, httplib::Response& out) {
   const bool tools = chat && model.chat_template->tools() != ChatTemplate::Tools::kNone;
   Json params = sampling_json(model.sampling);
   params["max_tokens"] = params["n_predict"] = model.default_max_tokens;
-  reply({{"default_generation_settings",
-          {{"n_ctx", model.context > 0 ? model.context : hyper.trained_context}, {"params", std::move(params)}}},
-         {"total_slots", slots},
-         {"model_alias", model.name},
-         {"model_path", std::filesystem::path(service.scheduler().decoder().model().path()).filename().string()},
-         {"chat_template", chat ? model.chat_template->source() : ""},
-         {"chat_template_caps", {{"supports_tools", tools}}},
-         {"bos_token", text_of(*model.vocabulary, model.vocabulary->bos())},
-         {"eos_token", text_of(*model.vocabulary, model.vocabulary->eos())},
-         {"modalities", {{"vision", false}, {"audio", false}}},
-         {"cache", without_folders(spell_out(model.method))},
-         {"build_info", std::string("palimpsest ") + version()}},
-        out);
+  reply_json({{"default_generation_settings",
+               {{"n_ctx", model.context > 0 ? model.context : hyper.trained_context}, {"params", std::move(params)}}},
+              {"total_slots", slots},
+              {"model_alias", model.name},
+              {"model_path", std::filesystem::path(service.scheduler().decoder().model().path()).filename().string()},
+              {"chat_template", chat ? model.chat_template->source() : ""},
+              {"chat_template_caps", {{"supports_tools", tools}}},
+              {"bos_token", text_of(*model.vocabulary, model.vocabulary->bos())},
+              {"eos_token", text_of(*model.vocabulary, model.vocabulary->eos())},
+              {"modalities", {{"vision", false}, {"audio", false}}},
+              {"cache", without_folders(spell_out(model.method))},
+              {"build_info", std::string("palimpsest ") + version()}},
+             out);
 }
 
 // Requests have no slot of their own here: the first ones are those in use.
@@ -128,7 +125,7 @@ void slots(Service& service, httplib::Response& out) {
   Json list = Json::array();
   for (int i = 0; i < service.scheduler().options().max_sequences; ++i)
     list.push_back({{"id", i}, {"n_ctx", context}, {"is_processing", i < load.running}});
-  reply(list, out);
+  reply_json(list, out);
 }
 
 }  // namespace palimpsest

@@ -9,6 +9,7 @@
 #include "palimpsest/engine/memory_map.h"
 #include "palimpsest/engine/snapshot.h"
 #include "palimpsest/server/fields.h"
+#include "palimpsest/server/json_reply.h"
 #include "palimpsest/server/memory_events.h"
 #include "palimpsest/server/service.h"
 
@@ -88,7 +89,7 @@ void session_memory(Service& service, Sessions& sessions, const httplib::Request
   Json map = map_json(memory_map(sequence, snapshot->text().tokens, nullptr, query), *service.model().vocabulary);
   map["id"] = name;
   map["method"] = without_folders(spell_out(snapshot->method()));
-  out.set_content(dump(map), "application/json");
+  reply_json(map, out);
 }
 
 }  // namespace palimpsest

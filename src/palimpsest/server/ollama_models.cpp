@@ -12,6 +12,7 @@
 #include "palimpsest/core/sha256.h"
 #include "palimpsest/server/fields.h"
 #include "palimpsest/server/iso_time.h"
+#include "palimpsest/server/json_reply.h"
 #include "palimpsest/server/ollama_request.h"
 #include "palimpsest/server/sampling_fields.h"
 #include "palimpsest/server/service.h"
@@ -20,7 +21,6 @@
 namespace palimpsest {
 namespace {
 
-constexpr const char* kJson = "application/json";
 constexpr const char* kNever = "9999-12-31T23:59:59Z";  // the model stays in memory
 
 // Of the file's header and its size: all of a large file would take a minute to read.
@@ -140,7 +140,7 @@ void ollama_tags(Service& service, httplib::Response& out) {
   const ModelFile file = model_file(service);
   Json one = entry(service, file);
   one["modified_at"] = file.modified;
-  out.set_content(dump({{"models", Json::array({std::move(one)})}}), kJson);
+  reply_json({{"models", Json::array({std::move(one)})}}, out);
 }
 
 void ollama_ps(Service& service, httplib::Response& out) {
@@ -148,7 +148,7 @@ void ollama_ps(Service& service, httplib::Response& out) {
   one["expires_at"] = kNever;
   one["size_vram"] = 0;
   one["context_length"] = service.scheduler().decoder().model().hyper().trained_context;
-  out.set_content(dump({{"models", Json::array({std::move(one)})}}), kJson);
+  reply_json({{"models", Json::array({std::move(one)})}}, out);
 }
 
 void ollama_show(Service& service, const httplib::Request& in, httplib::Response& out) {
@@ -162,14 +162,14 @@ void ollama_show(Service& service, const httplib::Request& in, httplib::Response
   check_model(without_latest(name), model);
   const ModelFile file = model_file(service);
   const std::string text = model.chat_template == nullptr ? "" : model.chat_template->source();
-  out.set_content(dump({{"modelfile", fmt::format("# {}\nFROM {}\n", name, model.name)},
-                        {"parameters", parameters_of(model)},
-                        {"template", text},
-                        {"details", file.details},
-                        {"model_info", file.info},
-                        {"capabilities", capabilities_of(model)},
-                        {"modified_at", file.modified}}),
-                  kJson);
+  reply_json({{"modelfile", fmt::format("# {}\nFROM {}\n", name, model.name)},
+              {"parameters", parameters_of(model)},
+              {"template", text},
+              {"details", file.details},
+              {"model_info", file.info},
+              {"capabilities", capabilities_of(model)},
+              {"modified_at", file.modified}},
+             out);
 }
 
 Json ollama_loaded(const std::string& model, bool chat, const std::string& reason) {

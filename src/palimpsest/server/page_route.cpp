@@ -7,6 +7,7 @@
 
 #include "palimpsest/evict/method.h"
 #include "palimpsest/server/api_error.h"
+#include "palimpsest/server/json_reply.h"
 #include "palimpsest/server/log.h"
 
 namespace palimpsest {
@@ -46,7 +47,7 @@ void list_methods(const httplib::Request&, httplib::Response& out) {
                       {"paper", row.paper},
                       {"summary", row.summary},
                       {"budget", row.preset.budget}});
-  out.set_content(dump({{"object", "list"}, {"data", std::move(list)}}), "application/json");
+  reply_json({{"object", "list"}, {"data", std::move(list)}}, out);
 }
 
 }  // namespace palimpsest

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "palimpsest/server/fields.h"
+#include "palimpsest/server/json_reply.h"
 #include "palimpsest/server/log.h"
 #include "palimpsest/server/service.h"
 #include "palimpsest/server/text_vectors.h"
@@ -76,13 +77,13 @@ void rerank(Service& service, const ServerOptions& options, const httplib::Reque
     if (texts && short_form) results.back()["text"] = documents[each.index];
     if (texts && !short_form) results.back()["document"] = {{"text", documents[each.index]}};
   }
-  if (short_form) return out.set_content(dump(results), "application/json");
-  out.set_content(dump({{"id", new_id("rerank-")},
-                        {"object", "list"},
-                        {"model", service.model().name},
-                        {"results", std::move(results)},
-                        {"usage", {{"prompt_tokens", usage.prompt_tokens}, {"total_tokens", usage.prompt_tokens}}}}),
-                  "application/json");
+  if (short_form) return reply_json(results, out);
+  reply_json({{"id", new_id("rerank-")},
+              {"object", "list"},
+              {"model", service.model().name},
+              {"results", std::move(results)},
+              {"usage", {{"prompt_tokens", usage.prompt_tokens}, {"total_tokens", usage.prompt_tokens}}}},
+             out);
 }
 
 }  // namespace palimpsest

@@ -17,6 +17,7 @@
 #include "palimpsest/server/fields.h"
 #include "palimpsest/server/info.h"
 #include "palimpsest/server/iso_time.h"
+#include "palimpsest/server/json_reply.h"
 #include "palimpsest/server/llama_request.h"
 #include "palimpsest/server/log.h"
 #include "palimpsest/server/memory_route.h"
@@ -35,8 +36,6 @@ namespace {
 using Http = httplib::Server;
 using In = httplib::Request;
 using Out = httplib::Response;
-
-constexpr const char* kJson = "application/json";
 
 // Whether the client expects Anthropic's API: by the path, or by a header that its clients send with all requests.
 bool is_anthropic(const In& in) {
@@ -66,7 +65,7 @@ void refuse(const ApiError& error, const In& in, Out& out) {
   if (error.status() == 503) out.set_header("Retry-After", "1");
   if (error.status() == 401) out.set_header("WWW-Authenticate", "Bearer");
   log_fields()["error"] = error.log_text();
-  out.set_content(dump(error_json(error, in)), kJson);
+  reply_json(error_json(error, in), out);
 }
 
 // Constant-time comparison: does not reveal how many characters of a guessed key match.
@@ -194,7 +193,7 @@ using Handler = void (*)(const Context& c, const In& in, Out& out);
 void health(const Context& c, const In&, Out& out) {
   if (c.service->failed()) throw ApiError(500, "server_error", "the scheduler stopped: see the log");
   if (c.service->closed()) throw ApiError(503, "server_error", "the server is shutting down", "", "shutting_down");
-  out.set_content(R"({"status":"ok"})", kJson);
+  reply_json({{"status", "ok"}}, out);
 }
 
 void metrics(const Context& c, const In&, Out& out) {
@@ -205,18 +204,16 @@ void metrics(const Context& c, const In&, Out& out) {
 void list_models(const Context& c, const In& in, Out& out) {
   if (is_anthropic(in)) {
     const Json model = anthropic_model_json(c.service->model(), c.created);
-    return out.set_content(
-        dump(
-            {{"data", Json::array({model})}, {"has_more", false}, {"first_id", model["id"]}, {"last_id", model["id"]}}),
-        kJson);
+    return reply_json(
+        {{"data", Json::array({model})}, {"has_more", false}, {"first_id", model["id"]}, {"last_id", model["id"]}},
+        out);
   }
-  out.set_content(dump({{"object", "list"}, {"data", Json::array({model_json(c.service->model(), c.created)})}}),
-                  kJson);
+  reply_json({{"object", "list"}, {"data", Json::array({model_json(c.service->model(), c.created)})}}, out);
 }
 
 void show_model(const Context& c, const In& in, Out& out) {
   if (!c.service->model().has_name(in.matches[1].str())) throw no_model(in.matches[1].str(), c.service->model());
-  out.set_content(dump((is_anthropic(in) ? anthropic_model_json : model_json)(c.service->model(), c.created)), kJson);
+  reply_json((is_anthropic(in) ? anthropic_model_json : model_json)(c.service->model(), c.created), out);
 }
 
 // Clients of different keys share no sessions, unless the server was started so.
@@ -225,7 +222,7 @@ Sessions& sessions_of(const Context& c, const In& in) {
 }
 
 void list_sessions(const Context& c, const In& in, Out& out) {
-  out.set_content(dump({{"object", "list"}, {"data", sessions_of(c, in).list()}}), kJson);
+  reply_json({{"object", "list"}, {"data", sessions_of(c, in).list()}}, out);
 }
 
 void remove_session(const Context& c, const In& in, Out& out) {
@@ -233,7 +230,7 @@ void remove_session(const Context& c, const In& in, Out& out) {
   if (!Sessions::is_name(name))
     fail_field("session", "this is no session's name: GET /v1/sessions lists those there are");
   sessions_of(c, in).remove(name);
-  out.set_content(dump({{"id", name}, {"object", "session"}, {"deleted", true}}), kJson);
+  reply_json({{"id", name}, {"object", "session"}, {"deleted", true}}, out);
 }
 
 // Endpoints that run the model: each reads its form of request, and answers in its form. Clients of different keys
@@ -279,23 +276,23 @@ void create_response(const Context& c, const In& in, Out& out) {
 }
 
 void show_response(const Context& c, const In& in, Out& out) {
-  out.set_content(dump(c.service->responses().response(in.matches[1], number_of_key(in, c.options.api_keys))), kJson);
+  reply_json(c.service->responses().response(in.matches[1], number_of_key(in, c.options.api_keys)), out);
 }
 
 void remove_response(const Context& c, const In& in, Out& out) {
   c.service->responses().remove(in.matches[1], number_of_key(in, c.options.api_keys));
-  out.set_content(dump({{"id", in.matches[1].str()}, {"object", "response"}, {"deleted", true}}), kJson);
+  reply_json({{"id", in.matches[1].str()}, {"object", "response"}, {"deleted", true}}, out);
 }
 
 void count_chat(const Context& c, const In& in, Out& out) {
   const ServedModel& model = c.service->model();
   const CompletionRequest request = make_request(read_openai(parse_json(in.body), true, model), model);
-  out.set_content(dump({{"input_tokens", request.prompts.front().size()}}), kJson);
+  reply_json({{"input_tokens", request.prompts.front().size()}}, out);
 }
 
 void count_response(const Context& c, const In& in, Out& out) {
   const CompletionRequest request = make_request(asked_response(c, in, parse_json(in.body)).input, c.service->model());
-  out.set_content(dump({{"object", "response.input_tokens"}, {"input_tokens", request.prompts.front().size()}}), kJson);
+  reply_json({{"object", "response.input_tokens"}, {"input_tokens", request.prompts.front().size()}}, out);
 }
 
 void create_message(const Context& c, const In& in, Out& out) {
@@ -310,7 +307,7 @@ void create_message(const Context& c, const In& in, Out& out) {
 void count_message(const Context& c, const In& in, Out& out) {
   const ServedModel& model = c.service->model();
   const CompletionRequest request = make_request(read_anthropic(parse_json(in.body), true, model), model);
-  out.set_content(dump({{"input_tokens", request.prompts.front().size()}}), kJson);
+  reply_json({{"input_tokens", request.prompts.front().size()}}, out);
 }
 
 template <bool kChat>
@@ -318,7 +315,7 @@ void ollama(const Context& c, const In& in, Out& out) {
   reply_head(*c.service, kChat, "ollama-");
   const ServedModel& model = c.service->model();
   OllamaRequest asked = read_ollama(parse_json(in.body), kChat, model);
-  if (!asked.only.empty()) return out.set_content(dump(ollama_loaded(model.name, kChat, asked.only)), kJson);
+  if (!asked.only.empty()) return reply_json(ollama_loaded(model.name, kChat, asked.only), out);
   start_answer(c, make_request(std::move(asked.input), model), ollama_form(model.name, kChat), in, out);
 }
 
@@ -422,7 +419,7 @@ const std::vector<Route>& routes() {
       {{"POST", "/api/show"}, [](const Context& c, const In& in, Out& out) { ollama_show(*c.service, in, out); }},
       {{"GET", "/api/version"},
        [](const Context&, const In&, Out& out) {
-         out.set_content(dump({{"version", version()}}), kJson);
+         reply_json({{"version", version()}}, out);
        }},
   };
   return all;
