@@ -28,7 +28,8 @@ std::vector<std::string> real_models() {
 TEST(RealModels, PerplexityIsLibllamas) {
   const auto models = real_models();
   const auto dir = shared_dir();
-  if (models.empty()) GTEST_SKIP() << "needs models: PALIMPSEST_REAL_MODELS=SmolLM2-135M-Instruct.Q4_1.gguf";
+  if (models.empty())
+    GTEST_SKIP() << "needs models that others trained: PALIMPSEST_REAL_MODELS=FILE:FILE (docs/evaluation.md)";
   if (!dir) GTEST_SKIP() << "needs shared/text/wikitext-2 (set PALIMPSEST_SHARED)";
   const std::string text = file_content((*dir / "text/wikitext-2/wiki.test.raw").string()).substr(0, 12000);
   for (const std::string& file : models) {

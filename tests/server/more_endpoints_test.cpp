@@ -61,6 +61,9 @@ TEST(ContextLimit, OfTextsThatKeepEveryToken) {
   EXPECT_EQ(error["type"], "exceed_context_size_error");
   EXPECT_EQ(error["n_ctx"], 64);
   EXPECT_GT(error["n_prompt_tokens"], 64);
+  Json chat = {{"messages", {message("user", prompt.c_str())}}, {"cache", "full"}};
+  EXPECT_EQ(running.post(kChat, chat)->status, 400);
+  EXPECT_GT(running.answer("/v1/chat/completions/input_tokens", chat)["input_tokens"], 64);
   body["cache"] = "streaming:budget=32";
   EXPECT_EQ(running.post(kText, body)->status, 200);
   const Json answer =

@@ -284,15 +284,20 @@ void remove_response(const Context& c, const In& in, Out& out) {
   reply_json({{"id", in.matches[1].str()}, {"object", "response"}, {"deleted", true}}, out);
 }
 
+// Of a request that is not answered: also of one that would exceed the context.
+std::size_t prompt_tokens(CompletionInput input, ServedModel model) {
+  model.context = 0;
+  return make_request(std::move(input), model).prompts.front().size();
+}
+
 void count_chat(const Context& c, const In& in, Out& out) {
   const ServedModel& model = c.service->model();
-  const CompletionRequest request = make_request(read_openai(parse_json(in.body), true, model), model);
-  reply_json({{"input_tokens", request.prompts.front().size()}}, out);
+  reply_json({{"input_tokens", prompt_tokens(read_openai(parse_json(in.body), true, model), model)}}, out);
 }
 
 void count_response(const Context& c, const In& in, Out& out) {
-  const CompletionRequest request = make_request(asked_response(c, in, parse_json(in.body)).input, c.service->model());
-  reply_json({{"object", "response.input_tokens"}, {"input_tokens", request.prompts.front().size()}}, out);
+  const std::size_t tokens = prompt_tokens(asked_response(c, in, parse_json(in.body)).input, c.service->model());
+  reply_json({{"object", "response.input_tokens"}, {"input_tokens", tokens}}, out);
 }
 
 void create_message(const Context& c, const In& in, Out& out) {
@@ -306,8 +311,7 @@ void create_message(const Context& c, const In& in, Out& out) {
 
 void count_message(const Context& c, const In& in, Out& out) {
   const ServedModel& model = c.service->model();
-  const CompletionRequest request = make_request(read_anthropic(parse_json(in.body), true, model), model);
-  reply_json({{"input_tokens", request.prompts.front().size()}}, out);
+  reply_json({{"input_tokens", prompt_tokens(read_anthropic(parse_json(in.body), true, model), model)}}, out);
 }
 
 template <bool kChat>
