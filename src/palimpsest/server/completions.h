@@ -4,13 +4,9 @@
 #include <memory>
 
 #include "palimpsest/server/completion_request.h"
+#include "palimpsest/server/http_types.h"
 #include "palimpsest/server/reply_form.h"
 #include "palimpsest/server/server_options.h"
-
-namespace httplib {
-struct Request;
-struct Response;
-}  // namespace httplib
 
 namespace palimpsest {
 

@@ -1,10 +1,7 @@
 // POST /v1/sessions/NAME/edit: replaces tokens of a saved session's text.
 #pragma once
 
-namespace httplib {
-struct Request;
-struct Response;
-}  // namespace httplib
+#include "palimpsest/server/http_types.h"
 
 namespace palimpsest {
 

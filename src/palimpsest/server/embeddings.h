@@ -2,12 +2,8 @@
 // Ollama's /api/embed and /api/embeddings (one text).
 #pragma once
 
+#include "palimpsest/server/http_types.h"
 #include "palimpsest/server/server_options.h"
-
-namespace httplib {
-struct Request;
-struct Response;
-}  // namespace httplib
 
 namespace palimpsest {
 

@@ -1,10 +1,7 @@
 // Endpoints about the model: tokens, chat template, properties, slots. Names and fields are llama-server's and vLLM's.
 #pragma once
 
-namespace httplib {
-struct Request;
-struct Response;
-}  // namespace httplib
+#include "palimpsest/server/http_types.h"
 
 namespace palimpsest {
 

@@ -2,10 +2,7 @@
 #pragma once
 
 #include "palimpsest/server/api_error.h"
-
-namespace httplib {
-struct Response;
-}
+#include "palimpsest/server/http_types.h"
 
 namespace palimpsest {
 

@@ -1,10 +1,7 @@
 // GET /v1/sessions/NAME/memory: the memory map of a saved session.
 #pragma once
 
-namespace httplib {
-struct Request;
-struct Response;
-}  // namespace httplib
+#include "palimpsest/server/http_types.h"
 
 namespace palimpsest {
 

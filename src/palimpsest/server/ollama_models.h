@@ -4,11 +4,7 @@
 #include <string>
 
 #include "palimpsest/server/api_error.h"
-
-namespace httplib {
-struct Request;
-struct Response;
-}  // namespace httplib
+#include "palimpsest/server/http_types.h"
 
 namespace palimpsest {
 

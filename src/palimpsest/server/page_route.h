@@ -1,10 +1,7 @@
 // The page at "/": chat and the view of memory (server/page). GET /v1/methods: the methods that it offers.
 #pragma once
 
-namespace httplib {
-struct Request;
-struct Response;
-}  // namespace httplib
+#include "palimpsest/server/http_types.h"
 
 namespace palimpsest {
 

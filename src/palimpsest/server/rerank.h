@@ -2,12 +2,8 @@
 // models for embeddings). In the forms of Jina, Cohere and text-embeddings-inference.
 #pragma once
 
+#include "palimpsest/server/http_types.h"
 #include "palimpsest/server/server_options.h"
-
-namespace httplib {
-struct Request;
-struct Response;
-}  // namespace httplib
 
 namespace palimpsest {
 

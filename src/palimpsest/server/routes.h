@@ -5,12 +5,9 @@
 #include <string_view>
 #include <vector>
 
+#include "palimpsest/server/http_types.h"
 #include "palimpsest/server/server_options.h"
 #include "palimpsest/server/service.h"
-
-namespace httplib {
-class Server;
-}
 
 namespace palimpsest {
 

@@ -6,12 +6,9 @@
 
 #include "palimpsest/engine/request.h"
 #include "palimpsest/server/fields.h"
+#include "palimpsest/server/http_types.h"
 #include "palimpsest/server/reply.h"
 #include "palimpsest/server/server_options.h"
-
-namespace httplib {
-struct Request;
-}
 
 namespace palimpsest {
 

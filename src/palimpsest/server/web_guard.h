@@ -5,9 +5,7 @@
 #include <string_view>
 #include <vector>
 
-namespace httplib {
-struct Request;
-}
+#include "palimpsest/server/http_types.h"
 
 namespace palimpsest {
 
