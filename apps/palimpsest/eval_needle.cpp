@@ -29,22 +29,10 @@ struct NeedleFlags {
 };
 
 std::vector<NeedleKind> all_kinds(const std::string& file) {
-  std::vector<NeedleKind> kinds;
-  for (const char* name : {"facts.json", "needles.json"})
-    for (auto& kind : parse_needle_kinds(eval_data(name), name)) kinds.push_back(std::move(kind));
+  std::vector<NeedleKind> kinds = needle_kinds();
   if (!file.empty())
     for (auto& kind : parse_needle_kinds(read_text(file, "the file of kinds"), file)) kinds.push_back(std::move(kind));
   return kinds;
-}
-
-const NeedleKind& kind_of(const std::vector<NeedleKind>& kinds, const std::string& name) {
-  std::vector<std::string> names;
-  for (auto at = kinds.rbegin(); at != kinds.rend(); ++at) {  // a user's kind replaces a built-in one
-    if (at->name == name) return *at;
-    names.push_back(at->name);
-  }
-  std::ranges::reverse(names);
-  fail("unknown kind of needle '{}': use {}", name, fmt::join(names, ", "));
 }
 
 struct Cell {
@@ -116,7 +104,7 @@ void check_needle(const NeedleFlags& flags) {
 int run_needle(const NeedleFlags& flags) {
   check_needle(flags);
   const auto kinds = all_kinds(flags.kinds);
-  const NeedleKind& kind = kind_of(kinds, flags.kind);
+  const NeedleKind& kind = needle_kind(kinds, flags.kind);
   TextModel model = load_text_model(flags.questions.model);
   const Haystack haystack = read_haystack(flags.haystack);
   Questioner questioner(flags.questions, model, *std::ranges::max_element(flags.lengths));
@@ -180,7 +168,7 @@ int run_needle(const NeedleFlags& flags) {
 
 std::string kinds_help() {
   std::string out = "kind of needle:";
-  for (const NeedleKind& kind : all_kinds("")) out += fmt::format(" {}: {};", kind.name, kind.about);
+  for (const NeedleKind& kind : needle_kinds()) out += fmt::format(" {}: {};", kind.name, kind.about);
   return out.substr(0, out.size() - 1);
 }
 

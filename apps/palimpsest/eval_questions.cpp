@@ -84,22 +84,7 @@ void Questioner::ask(std::size_t count, const std::string& label, const Make& ma
 
 Prompt Questioner::prompt(const std::string& context, const std::vector<std::string>& questions,
                           const std::vector<std::string>& starts) const {
-  if (!flags_.chat) {
-    std::vector<std::string> spaced;  // after "Answer:"
-    for (const std::string& start : starts) spaced.push_back(start.empty() ? "" : "\nAnswer: " + start);
-    return tokenize_prompt(*model_.vocabulary, context, questions, spaced);
-  }
-  std::vector<std::string> rest;
-  std::string begin;
-  for (const std::string& question : questions) {
-    const std::string mark = "\x01";  // marks the end of the context
-    const std::string whole = template_->text({{"user", context + mark + question}});
-    const auto at = whole.find(mark);
-    if (at == std::string::npos) fail("the chat template omits the user's text: name another with --chat-template");
-    begin = whole.substr(0, at);
-    rest.push_back(whole.substr(at + mark.size()));
-  }
-  return tokenize_prompt(*model_.vocabulary, begin, rest, starts, /*special=*/true);
+  return question_prompt(*model_.vocabulary, template_.get(), context, questions, starts);
 }
 
 nlohmann::json Questioner::json_of(const Run& run) const {

@@ -94,7 +94,7 @@ double fit_seconds(const FitSpeed& speed, const ModelFitOptions& options, bool o
   return tokens * (written * 0.45 * speed.decode + read * 5 * speed.prompt + heads * 1.3 * speed.decode);
 }
 double table_seconds(const FitSpeed& speed, std::size_t cells, long long contexts, double length, double held) {
-  const double context = length * speed.prompt + kRecallFacts * 28 * speed.decode;
+  const double context = length * speed.prompt + FitComparison::kQuestions * 28 * speed.decode;
   return static_cast<double>(cells) * (static_cast<double>(contexts) * context + 1.5 * held * speed.prompt);
 }
 

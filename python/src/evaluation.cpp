@@ -23,21 +23,6 @@ struct PyAsker {
   std::mutex mutex;
 };
 
-const NeedleKind& needle_kind(const std::string& name) {
-  static const std::vector<NeedleKind> kinds = [] {
-    std::vector<NeedleKind> all;
-    for (const char* file : {"facts.json", "needles.json"})
-      for (NeedleKind& kind : parse_needle_kinds(eval_data(file), file)) all.push_back(std::move(kind));
-    return all;
-  }();
-  std::string names;
-  for (const NeedleKind& kind : kinds) {
-    if (kind.name == name) return kind;
-    names += (names.empty() ? "" : ", ") + kind.name;
-  }
-  fail("unknown kind of needle '{}': use {}", name, names);
-}
-
 nb::dict dict_of(const Perplexity& p) {
   nb::dict out;
   out["perplexity"] = p.value();
@@ -62,7 +47,8 @@ void bind_evaluation(nb::module_& m) {
   m.def("make_needle", [](const PyModel& model, const PyHaystack& haystack, const std::string& kind, long long length,
                           double depth, int questions, std::uint64_t seed) {
     Draw draw(seed);
-    const NeedleKind& found = needle_kind(kind);
+    static const std::vector<NeedleKind> kinds = needle_kinds();
+    const NeedleKind& found = needle_kind(kinds, kind);
     const NeedlePrompt made =
         make_needle(found, {length, depth, questions}, haystack.haystack, *model.vocabulary, draw);
     nb::dict out;

@@ -6,6 +6,7 @@
 
 #include "palimpsest/core/error.h"
 #include "palimpsest/eval/likelihood.h"
+#include "palimpsest/text/chat_template.h"
 #include "palimpsest/text/text_stream.h"
 
 namespace palimpsest {
@@ -57,6 +58,26 @@ Prompt tokenize_prompt(const Vocabulary& vocabulary, const std::string& context,
     if (question.empty()) fail("a question without a token: nothing is asked");
   }
   return prompt;
+}
+
+Prompt question_prompt(const Vocabulary& vocabulary, const ChatTemplate* chat, const std::string& context,
+                       std::span<const std::string> questions, std::span<const std::string> starts) {
+  if (chat == nullptr) {
+    std::vector<std::string> spaced;  // after "Answer:"
+    for (const std::string& start : starts) spaced.push_back(start.empty() ? "" : "\nAnswer: " + start);
+    return tokenize_prompt(vocabulary, context, questions, spaced);
+  }
+  std::vector<std::string> rest;
+  std::string begin;
+  for (const std::string& question : questions) {
+    const std::string mark = "\x01";  // marks the end of the context
+    const std::string whole = chat->text({{"user", context + mark + question}});
+    const auto at = whole.find(mark);
+    if (at == std::string::npos) fail("the chat template omits the user's text: name another with --chat-template");
+    begin = whole.substr(0, at);
+    rest.push_back(whole.substr(at + mark.size()));
+  }
+  return tokenize_prompt(vocabulary, begin, rest, starts, /*special=*/true);
 }
 
 Asker::Asker(std::shared_ptr<Decoder> decoder, std::shared_ptr<Vocabulary> vocabulary, const SessionOptions& options)

@@ -23,6 +23,8 @@
 
 namespace palimpsest {
 
+class ChatTemplate;
+
 enum class QuestionSeen { kBefore, kAfter };
 
 // A context and its questions, as tokens. Each context + question is tokenized as one text; the context ends where the
@@ -37,6 +39,11 @@ struct Prompt {
 // chat. Throws Error for an empty question.
 Prompt tokenize_prompt(const Vocabulary& vocabulary, const std::string& context, std::span<const std::string> questions,
                        std::span<const std::string> starts = {}, bool special = false);
+
+// The same in the chat template, as the user's message; nullptr: "Answer: " and the start follow each question. Throws
+// Error if the template omits the user's text.
+Prompt question_prompt(const Vocabulary& vocabulary, const ChatTemplate* chat, const std::string& context,
+                       std::span<const std::string> questions, std::span<const std::string> starts);
 
 struct AnswerOptions {
   int max_tokens = 32;

@@ -1,9 +1,10 @@
 #include "palimpsest/eval/needle.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
@@ -11,6 +12,7 @@
 
 #include "palimpsest/core/error.h"
 #include "palimpsest/core/parse.h"
+#include "palimpsest/eval/data.h"
 
 namespace palimpsest {
 namespace {
@@ -147,6 +149,21 @@ std::vector<NeedleKind> parse_needle_kinds(std::string_view text, const std::str
     fail("{}: {}", file, error.what());
   }
   return kinds;
+}
+
+std::vector<NeedleKind> needle_kinds() {
+  std::vector<NeedleKind> kinds;
+  for (const char* file : {"facts.json", "needles.json"})
+    std::ranges::move(parse_needle_kinds(eval_data(file), file), std::back_inserter(kinds));
+  return kinds;
+}
+
+const NeedleKind& needle_kind(std::span<const NeedleKind> kinds, std::string_view name) {
+  std::vector<std::string_view> names;
+  for (const NeedleKind& kind : kinds) names.emplace_back(kind.name);
+  const auto at = std::ranges::find(names.rbegin(), names.rend(), name);
+  if (at == names.rend()) fail("unknown kind of needle '{}': use {}", name, fmt::join(names, ", "));
+  return kinds[static_cast<std::size_t>(names.rend() - at - 1)];
 }
 
 NeedlePrompt make_needle(const NeedleKind& kind, const NeedleSpec& spec, const Haystack& haystack,

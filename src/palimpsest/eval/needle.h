@@ -8,8 +8,7 @@
 //     "spread": 7,                         number of other needles at random positions
 //     "same": 2, "other": 3,               number of needles next to it, of the same variant and of other variants
 //     "ask-all": true,                     questions are also about the other needles; those of "spread" are of the
-//     other
-//                                          variants in turn, at equal distances from the first
+//                                          other variants in turn, at equal distances from the first
 //     "fill": true,                        other needles replace the haystack
 //     "tokens": 16,                        max tokens of an answer
 //     "variants": [{"needle": "{key} is {value}. ", "question": "What is {key}?",
@@ -22,6 +21,7 @@
 #pragma once
 
 #include <map>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -51,6 +51,11 @@ struct NeedleKind {
 
 // Throws Error that names the kind and the field. `file`: name in errors.
 std::vector<NeedleKind> parse_needle_kinds(std::string_view json, const std::string& file);
+
+// The included kinds.
+std::vector<NeedleKind> needle_kinds();
+// The last one of this name: a user's kind replaces an included one. Throws Error that lists the names.
+const NeedleKind& needle_kind(std::span<const NeedleKind> kinds, std::string_view name);
 
 struct NeedleSpec {
   long long length = 1024;  // tokens of BOS, context, question and answer together

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include "palimpsest/engine/repeat.h"
+#include "palimpsest/eval/needle.h"
 #include "palimpsest/eval/perplexity.h"
+#include "palimpsest/text/chat_template.h"
 
 namespace palimpsest {
 namespace {
@@ -32,11 +34,21 @@ std::vector<ComparisonRow> comparison_rows(const FittedFiles& files, bool rotary
 
 FitComparison::FitComparison(std::shared_ptr<Decoder> decoder, std::shared_ptr<Vocabulary> vocabulary,
                              const std::string& text, std::vector<TokenId> held, int contexts, int length)
-    : decoder_(std::move(decoder)),
-      vocabulary_(std::move(vocabulary)),
-      prompts_(recall_prompts(vocabulary_, Haystack(text, "the text"), contexts, length)),
-      held_(std::move(held)),
-      length_(length) {}
+    : decoder_(std::move(decoder)), vocabulary_(std::move(vocabulary)), held_(std::move(held)), length_(length) {
+  const std::vector<NeedleKind> kinds = needle_kinds();
+  const NeedleKind& words = needle_kind(kinds, "word");
+  const auto chat = vocabulary_->has_chat_template() ? ChatTemplate::load(vocabulary_, "") : nullptr;
+  const Haystack haystack(text, "the text");
+  Draw draw(1);
+  for (int i = 0; i < contexts; ++i) {
+    // One fact in each quarter of the text.
+    NeedlePrompt made =
+        make_needle(words, {.length = length, .depth = 0.125, .questions = kQuestions}, haystack, *vocabulary_, draw);
+    prompts_.push_back({.prompt = question_prompt(*vocabulary_, chat.get(), made.context, made.questions, made.starts),
+                        .answers = std::move(made.answers),
+                        .options = {.max_tokens = words.tokens}});
+  }
+}
 
 std::optional<FitResult> FitComparison::measure(const ComparisonRow& row, int part,
                                                 const std::function<bool()>& go_on) const {
@@ -54,10 +66,12 @@ std::optional<FitResult> FitComparison::measure(const ComparisonRow& row, int pa
   };
   FitResult result;
   Asker asker(decoder_, vocabulary_, options(length_, kQuestionChunk));
-  for (const RecallPrompt& each : prompts_) {
+  for (const Asked& each : prompts_) {
     if (!go_on()) return std::nullopt;
-    result.right += count_right(each, asker.ask(each.prompt, QuestionSeen::kAfter, kRecallAnswer));
-    result.asked += static_cast<int>(each.answers.size());
+    const std::vector<QuestionAnswer> answers = asker.ask(each.prompt, QuestionSeen::kAfter, each.options);
+    for (std::size_t i = 0; i < answers.size(); ++i)
+      result.right += contains_word(answers[i].text, each.answers[i]) ? 1 : 0;
+    result.asked += static_cast<int>(answers.size());
   }
   Session session(decoder_, options(static_cast<int>(held_.size()), kPerplexityChunk));
   const Perplexity of = perplexity(session, held_, 1024, [&](long long, long long) { return go_on(); });

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "palimpsest/eval/asker.h"
 #include "palimpsest/fit/fit_state.h"
 #include "palimpsest/fit/fitted_files.h"
-#include "palimpsest/fit/recall.h"
 
 namespace palimpsest {
 
@@ -27,6 +27,7 @@ std::vector<ComparisonRow> comparison_rows(const FittedFiles& files, bool rotary
 
 class FitComparison {
  public:
+  static constexpr int kQuestions = 4;         // of a context: eval's needles of kind "word"
   static constexpr int kParts[] = {4, 8, 16};  // budgets: of the text's tokens
 
   // `text`: of which facts are hidden in; `held`: for perplexity. `length`: tokens of a context of facts.
@@ -35,14 +36,19 @@ class FitComparison {
 
   // `part`: 0: the full cache, whatever the row. nullopt: `go_on` returned false; it is called between contexts.
   std::optional<FitResult> measure(const ComparisonRow& row, int part, const std::function<bool()>& go_on) const;
-  int questions() const { return static_cast<int>(prompts_.size()) * kRecallFacts; }
+  int questions() const { return static_cast<int>(prompts_.size()) * kQuestions; }
   int length() const { return length_; }
   int held() const { return static_cast<int>(held_.size()); }
 
  private:
   std::shared_ptr<Decoder> decoder_;
   std::shared_ptr<Vocabulary> vocabulary_;
-  std::vector<RecallPrompt> prompts_;
+  struct Asked {
+    Prompt prompt;
+    std::vector<std::string> answers;  // words
+    AnswerOptions options;
+  };
+  std::vector<Asked> prompts_;
   std::vector<TokenId> held_;
   int length_;
 };
