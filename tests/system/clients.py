@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""Client programs and libraries from PyPI, unpatched, against a server with the default model: openai, litellm,
-langchain-openai, instructor, lm-evaluation-harness, ollama, anthropic; and every curl command of the README and the docs.
+"""Client programs and libraries from PyPI, unpatched, against a server with the default model: openai, litellm, llm,
+langchain-openai, instructor, lm-evaluation-harness, ollama, anthropic; requests of the forms that Claude Code, Cline,
+Continue and Open WebUI send; and every curl command of the README and the docs.
 
-  make clients-check      (300 MB from PyPI once; fails if they cannot be installed)
+  make clients-check                                     300 MB from PyPI once; fails if they cannot be installed
+  PALIMPSEST_MODEL=model.gguf make clients-check         another model; without lm-eval, which is given this one's BOS
 """
 import argparse
 import json
@@ -23,7 +25,7 @@ import environment  # noqa: E402
 from server import REPO, Server, free_port  # noqa: E402
 
 PACKAGES = ["openai==2.54.0", "litellm==1.110.2", "langchain-openai==1.4.3", "instructor==1.17.0", "lm-eval==0.4.13",
-            "ollama==0.6.3", "anthropic==2.14.0", "requests==2.34.2", "aiohttp==3.14.5", "tenacity==9.2.1"]
+            "ollama==0.6.3", "llm==0.27.1", "anthropic==2.14.0", "requests==2.34.2", "aiohttp==3.14.5", "tenacity==9.2.1"]
 CITY = {"type": "object", "properties": {"city": {"type": "string", "enum": ["Rome", "Oslo"]},
                                          "days": {"type": "integer", "minimum": 1, "maximum": 7}},
         "required": ["city", "days"], "additionalProperties": False}
@@ -91,6 +93,72 @@ def litellm_client(server, model):
     vectors = litellm.embedding(**fields, input=["The cat sat.", "A dog ran home."])
     assert len(vectors.data) == 2 and abs(cosine(*[vectors.data[0]["embedding"]] * 2) - 1) < 1e-5
     print("litellm: chat, stream, tools, embeddings: passed")
+
+
+def litellm_other_apis(server, model):
+    import litellm
+    fields = dict(api_base=server.url, messages=STORY, max_tokens=10)
+    for kind in ("anthropic", "ollama_chat", "ollama"):
+        whole = litellm.completion(model=f"{kind}/{model}", api_key="none", **fields)
+        assert whole.choices[0].message.content and whole.usage.completion_tokens <= 10, (kind, whole)
+    for kind, path in (("jina_ai", "/v1/rerank"), ("cohere", "/v1/rerank"), ("hosted_vllm", "")):
+        ranked = litellm.rerank(model=f"{kind}/{model}", query="A cat.", documents=["A dog ran home.", "A cat."],
+                                top_n=1, api_base=server.url + path, api_key="none")
+        (best,) = ranked.results
+        assert best["index"] == 1 and abs(best["relevance_score"] - 1) < 1e-5, (kind, ranked)
+    print("litellm: anthropic, ollama_chat, ollama, rerank of jina_ai, cohere and hosted_vllm: passed")
+
+
+def llm_program(server, model):
+    """The program `llm`, with the server as an additional OpenAI model."""
+    with tempfile.TemporaryDirectory() as folder:
+        (pathlib.Path(folder) / "extra-openai-models.yaml").write_text(
+            f"- model_id: local\n  model_name: {model}\n  api_base: {server.url}/v1\n")
+        for flags in ([], ["--no-stream"]):
+            words = [sys.executable, "-m", "llm", "-m", "local", "--key", "none", "-o", "max_tokens", "10", *flags,
+                     "Tell me a story."]
+            done = subprocess.run(words, capture_output=True, text=True, env={**os.environ, "LLM_USER_PATH": folder})
+            assert done.returncode == 0 and done.stdout.strip(), done.stderr
+    print("llm: stream, whole: passed")
+
+
+def post(server, path, body):
+    request = urllib.request.Request(server.url + path, json.dumps(body).encode(), {"Content-Type": "application/json"})
+    return urllib.request.urlopen(request).read().decode()
+
+
+def forms_of_programs(server, model):
+    """Requests of the forms that programs send which cannot be installed here, as their public sources have them.
+    aider sends its own through litellm."""
+    parts = [{"type": "text", "text": "Tell me"}, {"type": "text", "text": "a story."}]
+    # Cline: src/api/providers/openai.ts.
+    stream = post(server, "/v1/chat/completions",
+                  {"model": model, "temperature": 0, "stream": True, "stream_options": {"include_usage": True},
+                   "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": parts}]})
+    assert stream.endswith("data: [DONE]\n\n") and '"prompt_tokens":' in stream
+    # Continue: core/llm/llms/Ollama.ts.
+    shown = json.loads(post(server, "/api/show", {"name": model}))
+    for line in shown["parameters"].split("\n"):
+        assert re.match(r'^(\S+)\s+((?:".*")|\S+)$', line), shown["parameters"]
+    options = {"temperature": 0.5, "top_p": 0.9, "top_k": 20, "num_predict": 10, "stop": ["\n\n"], "num_ctx": 2048,
+               "num_thread": 2, "use_mmap": True, "mirostat": 0, "min_p": 0.1}
+    fields = {"model": model, "options": options, "keep_alive": 1800}
+    tool = {key: value for key, value in TOOL["function"].items() if key != "strict"}
+    lines = post(server, "/api/chat", {**fields, "messages": STORY, "stream": True}).splitlines()
+    assert json.loads(lines[-1])["done"] and "".join(json.loads(line)["message"]["content"] for line in lines)
+    assert json.loads(post(server, "/api/chat", {**fields, "messages": ASKED, "stream": False,
+                                                 "tools": [{"type": "function", "function": tool}]}))["done"]
+    raw = {**fields, "prompt": "Once", "raw": True, "stream": False}
+    assert json.loads(post(server, "/api/generate", raw))["response"]
+    # Open WebUI: backend/open_webui/utils/payload.py.
+    body = {"model": model, "messages": STORY, "temperature": 0.7, "top_p": 0.9, "max_tokens": 10,
+            "frequency_penalty": 0.0, "seed": 1, "stop": ["</s>"], "stream": False}
+    assert json.loads(post(server, "/v1/chat/completions", body))["choices"][0]["message"]["content"]
+    ollama = {"temperature": 0.7, "top_p": 0.9, "seed": 1, "num_predict": 10, "repeat_penalty": 1.1,
+              "new_topic_penalty": 0, "tfs_z": 1, "use_mlock": False}
+    assert json.loads(post(server, "/api/chat", {"model": model, "messages": STORY, "stream": False,
+                                                 "options": ollama}))["message"]["content"]
+    print("requests of Cline's, Continue's and Open WebUI's forms: passed")
 
 
 def langchain_client(server, model):
@@ -175,6 +243,9 @@ metric_list:
 
 def lm_eval(server, model, program):
     """local-completions with the server's own tokenizer (/tokenizer_info): nothing else of the model is needed."""
+    if os.environ.get("PALIMPSEST_MODEL"):
+        print("lm-eval: skipped: its first token is the default model's BOS")
+        return
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         (folder / "text.txt").write_text(TEXT)
@@ -346,6 +417,9 @@ def main():
                 "openai-continued": lambda: openai_continued_responses(server, model),
                 "openai-embeddings": lambda: openai_embeddings(server, model),
                 "litellm": lambda: litellm_client(server, model),
+                "litellm-more": lambda: litellm_other_apis(server, model),
+                "llm": lambda: llm_program(server, model),
+                "forms": lambda: forms_of_programs(server, model),
                 "langchain": lambda: langchain_client(server, model),
                 "instructor": lambda: instructor_client(server, model),
                 "lm-eval": lambda: lm_eval(server, model, arguments.program),

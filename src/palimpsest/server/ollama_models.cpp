@@ -1,5 +1,6 @@
 #include "palimpsest/server/ollama_models.h"
 
+#include <fmt/ranges.h>
 #include <ggml.h>
 #include <httplib.h>
 
@@ -125,13 +126,13 @@ Json capabilities_of(const ServedModel& model) {
   return out;
 }
 
-// "temperature 0.8", a line each.
+// "temperature 0.8", a line each; Continue refuses an empty one.
 std::string parameters_of(const ServedModel& model) {
-  std::string out;
+  std::vector<std::string> lines;
   const Json sampling = sampling_json(model.sampling);
   for (const char* name : {"temperature", "top_k", "top_p", "min_p", "repeat_penalty"})
-    if (sampling.contains(name)) out += fmt::format("{:<31}{}\n", name, sampling[name].dump());
-  return out;
+    lines.push_back(fmt::format("{:<31}{}", name, sampling[name].dump()));
+  return fmt::format("{}", fmt::join(lines, "\n"));
 }
 
 }  // namespace
