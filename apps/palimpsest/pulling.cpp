@@ -9,6 +9,7 @@
 #include <iostream>
 
 #include "palimpsest/core/error.h"
+#include "palimpsest/core/letter_case.h"
 #include "palimpsest/hub/catalogue.h"
 #include "palimpsest/hub/models.h"
 #include "palimpsest/hub/names.h"

@@ -88,7 +88,8 @@ TEST_F(HubCommands, ListNamesTheCatalogue) {
   EXPECT_EQ(done.code, 0);
   EXPECT_TRUE(has(done.out, "  none\n")) << done.out;
   EXPECT_TRUE(has(done.out, "smollm2")) << done.out;
-  for (const auto& row : list()["catalogue"]) EXPECT_EQ(row["pulled"], false);
+  const nlohmann::json listed = list();
+  for (const auto& row : listed["catalogue"]) EXPECT_EQ(row["pulled"], false);
 }
 
 // Without a terminal nobody is asked.

@@ -1,5 +1,6 @@
 // Names of models and files, addresses, and which files of a repository are meant.
 #include "palimpsest/hub/names.h"
+#include "palimpsest/core/letter_case.h"
 
 #include <gtest/gtest.h>
 

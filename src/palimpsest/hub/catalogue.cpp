@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "palimpsest/core/letter_case.h"
 #include "palimpsest/hub/names.h"
 
 namespace palimpsest {

@@ -9,6 +9,7 @@
 #include <filesystem>
 
 #include "palimpsest/core/error.h"
+#include "palimpsest/core/letter_case.h"
 #include "palimpsest/core/version.h"
 #include "palimpsest/hub/names.h"
 

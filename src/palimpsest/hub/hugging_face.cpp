@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "palimpsest/core/error.h"
+#include "palimpsest/core/letter_case.h"
 #include "palimpsest/hub/catalogue.h"
 #include "palimpsest/hub/hf_cache.h"
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "palimpsest/core/error.h"
+#include "palimpsest/core/letter_case.h"
 #include "palimpsest/hub/catalogue.h"
 #include "palimpsest/hub/download.h"
 #include "palimpsest/hub/hf_cache.h"

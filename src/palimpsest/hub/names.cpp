@@ -7,6 +7,7 @@
 #include <regex>
 
 #include "palimpsest/core/error.h"
+#include "palimpsest/core/letter_case.h"
 
 namespace palimpsest {
 namespace {
@@ -42,20 +43,6 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 }
 
 }  // namespace
-
-std::string lower_case(std::string_view text) {
-  std::string out(text);
-  for (char& c : out)
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  return out;
-}
-
-std::string upper_case(std::string_view text) {
-  std::string out(text);
-  for (char& c : out)
-    if (c >= 'a' && c <= 'z') c = static_cast<char>(c - 'a' + 'A');
-  return out;
-}
 
 std::string HubName::spelled() const {
   return fmt::format("hf:{}/{}{}{}", user, repo, tag.empty() ? "" : ":", tag);

@@ -13,9 +13,6 @@
 
 namespace palimpsest {
 
-std::string lower_case(std::string_view text);  // of ASCII
-std::string upper_case(std::string_view text);
-
 struct HubName {
   std::string user, repo, tag;  // tag: empty: not given
   std::string repository() const { return user + "/" + repo; }

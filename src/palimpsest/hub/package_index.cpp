@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "palimpsest/core/error.h"
+#include "palimpsest/core/letter_case.h"
 #include "palimpsest/hub/names.h"
 
 namespace palimpsest {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "palimpsest/core/error.h"
+#include "palimpsest/core/letter_case.h"
 #include "palimpsest/hub/names.h"
 
 namespace palimpsest {

@@ -13,6 +13,7 @@
 
 #include "palimpsest/core/cpu_level.h"
 #include "palimpsest/core/error.h"
+#include "palimpsest/core/letter_case.h"
 #include "palimpsest/core/version.h"
 
 namespace palimpsest {
@@ -85,11 +86,6 @@ void load_backends() {
   });
 }
 
-std::string lower(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
-  return text;
-}
-
 }  // namespace
 
 std::string name_of(ggml_backend_dev_t device) {
@@ -120,7 +116,7 @@ ggml_backend_dev_t find_device(const std::string& name) {
   for (std::size_t i = 0; i < ggml_backend_dev_count(); ++i) {
     ggml_backend_dev_t device = ggml_backend_dev_get(i);
     const std::string here = name_of(device);
-    if (lower(here) == lower(name)) return device;
+    if (lower_case(here) == lower_case(name)) return device;
     known += (known.empty() ? "" : ", ") + here;
   }
   if (known.empty()) fail("ggml has no device at all, not even the CPU; is its CPU backend installed?");

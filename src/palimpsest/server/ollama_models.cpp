@@ -10,6 +10,7 @@
 #include <map>
 
 #include "palimpsest/core/gguf_file.h"
+#include "palimpsest/core/letter_case.h"
 #include "palimpsest/core/sha256.h"
 #include "palimpsest/server/fields.h"
 #include "palimpsest/server/iso_time.h"
@@ -38,11 +39,6 @@ std::string short_count(double count) {
   return count >= 1e9 ? fmt::format("{:.1f}B", count / 1e9) : fmt::format("{:.2f}M", count / 1e6);
 }
 
-std::string upper(std::string text) {
-  std::ranges::transform(text, text.begin(), [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
-  return text;
-}
-
 struct ModelFile {
   std::string digest, modified;
   std::string type = {};  // that most bytes of the weights have
@@ -61,7 +57,7 @@ void read_weights(const GgufFile& file, ModelFile& out) {
     out.size += tensor.bytes;
   }
   const auto most = std::ranges::max_element(bytes, {}, [](const auto& each) { return each.second; });
-  if (most != bytes.end()) out.type = upper(ggml_type_name(most->first));
+  if (most != bytes.end()) out.type = upper_case(ggml_type_name(most->first));
 }
 
 // Numbers, booleans and short texts of the metadata.

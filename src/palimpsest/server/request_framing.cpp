@@ -6,14 +6,12 @@
 #include <optional>
 #include <utility>
 
+#include "palimpsest/core/letter_case.h"
+
 namespace palimpsest {
 namespace {
 
 constexpr std::size_t kMaxChunkLine = 1024;  // bytes of a chunk's length with its extensions, or of a trailer
-
-bool same_ignoring_case(std::string_view a, std::string_view b) {
-  return std::ranges::equal(a, b, [](unsigned char x, unsigned char y) { return std::tolower(x) == std::tolower(y); });
-}
 
 std::string_view trimmed(std::string_view text) {
   const auto first = text.find_first_not_of(" \t");
@@ -59,14 +57,14 @@ RequestFraming::State RequestFraming::read_head(std::string& bytes) {
     const std::size_t colon = line.find(':');
     const std::string_view name = line.substr(0, colon),
                            value = colon == line.npos ? "" : trimmed(line.substr(colon + 1));
-    if (same_ignoring_case(name, "content-length")) {
+    if (equal_ignoring_case(name, "content-length")) {
       const auto one = number(value, 10);
       if (!one || (length && *length != *one)) return State::kBad;
       length = one;
-    } else if (same_ignoring_case(name, "transfer-encoding")) {
-      if (!same_ignoring_case(value, "chunked")) return State::kBad;
+    } else if (equal_ignoring_case(name, "transfer-encoding")) {
+      if (!equal_ignoring_case(value, "chunked")) return State::kBad;
       chunked_ = true;
-    } else if (same_ignoring_case(name, "expect") && same_ignoring_case(value, "100-continue")) {
+    } else if (equal_ignoring_case(name, "expect") && equal_ignoring_case(value, "100-continue")) {
       wants_continue_ = true;
       bytes.replace(at, name.size(), "X-Done");  // else the library would send it again
     }

@@ -6,23 +6,18 @@
 #include <algorithm>
 #include <cctype>
 
+#include "palimpsest/core/letter_case.h"
 #include "palimpsest/server/api_error.h"
 
 namespace palimpsest {
 namespace {
 
-std::string lower(std::string_view text) {
-  std::string out(text);
-  std::ranges::transform(out, out.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return out;
-}
-
 // "[::1]:80" -> "::1", "a.example.:80" -> "a.example"
 std::string host_name(std::string_view host) {
-  if (host.starts_with('[')) return lower(host.substr(1, host.find(']') == host.npos ? 0 : host.find(']') - 1));
+  if (host.starts_with('[')) return lower_case(host.substr(1, host.find(']') == host.npos ? 0 : host.find(']') - 1));
   host = host.substr(0, host.find(':'));
   if (host.ends_with('.')) host.remove_suffix(1);
-  return lower(host);
+  return lower_case(host);
 }
 
 bool is_address(const std::string& name) {
@@ -33,7 +28,7 @@ bool is_address(const std::string& name) {
 // "https://a.example:80" -> "a.example:80"
 std::string authority_of(std::string_view origin) {
   const auto at = origin.find("://");
-  return at == origin.npos ? std::string() : lower(origin.substr(at + 3));
+  return at == origin.npos ? std::string() : lower_case(origin.substr(at + 3));
 }
 
 }  // namespace
@@ -54,12 +49,12 @@ bool is_own_origin(const httplib::Request& in) {
   if (origin.empty()) return site.empty() || site == "none" || in.method == "GET" || in.method == "HEAD";
   const std::string authority = authority_of(origin);
   // A proxy may pass its own name as the host. Pages cannot set this header without asking first.
-  return !authority.empty() && (authority == lower(in.get_header_value("Host")) ||
-                                authority == lower(in.get_header_value("X-Forwarded-Host")));
+  return !authority.empty() && (authority == lower_case(in.get_header_value("Host")) ||
+                                authority == lower_case(in.get_header_value("X-Forwarded-Host")));
 }
 
 void check_content_type(const httplib::Request& in) {
-  const std::string given = lower(in.get_header_value("Content-Type"));
+  const std::string given = lower_case(in.get_header_value("Content-Type"));
   std::string type = given.substr(0, given.find(';'));
   type.erase(type.find_last_not_of(" \t") + 1);
   if (type.empty() && !in.has_header("Sec-Fetch-Site") && !in.has_header("Origin")) return;
