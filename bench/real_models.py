@@ -36,10 +36,13 @@ CONTEXTS = 10  # of a seed: 40 questions, in a chat half as many
 
 # Name on the page: method with all but its budget, tokens evicted at once, share of the tokens at equal bytes. {centres}: a file.
 STEP, ONCE = "schedule=step", "schedule=prompt+step"
-AUTO = "auto:schedule=step,prompt-max=0,"  # as it was before decision 0042
+AUTO = "auto:schedule=step,prompt-max=0,split=uniform,"  # as it was before decision 0042
 ROWS = {
     "full": ("full", 1, 1),
-    "auto": ("auto", 16, 1),
+    "auto": ("auto", 16, 0.81),
+    "auto: shares, as tokens come": (AUTO.replace("uniform", "profile") + "policy=keydiff", 16, 0.96),
+    "auto: the same for all heads": ("auto:split=uniform", 16, 0.81),
+    "auto: shares, policy=keydiff": ("auto:policy=keydiff", 16, 0.95),
     "auto, as it was": (AUTO + "policy=keydiff", 16, 1),
     "auto: the newest half": (AUTO + "policy=keydiff,recent=half", 16, 1),
     "auto: the newest sixteenth": (AUTO + "policy=keydiff,recent=0.0625", 16, 1),
@@ -48,11 +51,17 @@ ROWS = {
     "auto: critical": (AUTO + "policy=critical", 16, 0.9),
     "auto: snapkv": (AUTO + "policy=snapkv", 16, 0.9),
     "auto: h2o": (AUTO + "policy=h2o", 16, 1),
-        "keydiff": ("keydiff:sinks=4,recent=16", 1, 1),
+    "keydiff": ("keydiff:sinks=4,recent=16", 1, 1),
     "streaming": ("streaming", 1, 1),
     "h2o": ("h2o:sinks=4", 1, 1),
-    "snapkv": (f"snapkv:sinks=4,{ONCE}", 1, 0.9),
-    "critical": (f"critical:sinks=4,{ONCE}", 1, 0.9),
+    "snapkv": (f"snapkv:sinks=4,{ONCE}", 1, 0.82),
+    "critical": (f"critical:sinks=4,{ONCE}", 1, 0.81),
+    "keydiff, shares": ("keydiff:sinks=4,recent=16,split=profile", 1, 1),
+    "h2o, shares": ("h2o:sinks=4,split=profile", 1, 1),
+    "snapkv, shares": (f"snapkv:sinks=4,split=profile,{ONCE}", 1, 0.82),
+    "critical, shares": (f"critical:sinks=4,split=profile,{ONCE}", 1, 0.81),
+    "random, shares": ("random:split=profile", 1, 1),
+    "streaming, shares": ("streaming:split=profile", 1, 1),
     "random": ("random", 1, 1),
     "ems": (f"ems:sinks=4,{ONCE}", 1, 0.61),
     "lagkv": ("lagkv:recent=16", 1, 1),

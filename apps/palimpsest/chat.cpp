@@ -243,6 +243,7 @@ void add_chat(CLI::App& app, Action& action) {
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->group(group);
   add_text_model_flags(*command, flags->model);
+  add_model_argument(*command, flags->model);
   add_thread_flags(*command, flags->threads);
   add_cache_flags(*command, flags->cache, kDefaultMethod);
   add_session_cache_flags(

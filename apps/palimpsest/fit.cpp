@@ -27,8 +27,8 @@ namespace {
 
 constexpr const char* kFitFooter =
     R"(Makes files beside model.gguf, which methods find by themselves:
-  model.kvzap     scorer of policies kvzap and auto: predicts KVzip's scores from keys and values
-  model.profile   shares of the budget by head: split=profile
+  model.profile   shares of the budget by head: split=profile, which method auto uses by itself
+  model.kvzap     scorer of policy kvzap: predicts KVzip's scores from keys and values
   model.duo       streaming heads: method duo
   model.centres   mean queries: method triattention
   model.scorer    scorer of policy learned
@@ -42,7 +42,7 @@ some of the files for such models), --lora, --portable, --device, --rpc.
 
 Examples:
   palimpsest fit -m model.gguf
-  palimpsest run -m model.gguf --method kvzap:budget=256
+  palimpsest run -m model.gguf --budget 256
   palimpsest fit -m model.gguf -f book.txt --table all
   palimpsest fit -m /usr/share/model.gguf --folder ~/fitted
   palimpsest run -m /usr/share/model.gguf --method kvzap:budget=256,scorer=$HOME/fitted/model.kvzap)";
@@ -175,7 +175,7 @@ void print_effect(const FitState& state, const std::vector<ComparisonRow>& rows)
     recall += (b.recall() - a.recall()) / std::size(FitComparison::kParts);
     nll += (b.nll - a.nll) / std::size(FitComparison::kParts);
   }
-  fmt::print("auto uses {} now; mean change: facts {:+.0f} points, perplexity {:+.1f}%{}\n", after.scorer, 100 * recall,
+  fmt::print("auto uses {} now; mean change: facts {:+.0f} points, perplexity {:+.1f}%{}\n", after.split, 100 * recall,
              100 * (std::exp(nll) - 1), recall < 0 || nll > 0.01 ? "; delete this file to keep auto as it was" : "");
 }
 
@@ -215,12 +215,9 @@ nlohmann::ordered_json table_json(const FitState& state) {
 }
 
 std::vector<std::pair<std::string, std::string>> listed(const FittedFiles& files) {
-  return {{files.kvzap, "policy kvzap, method auto"},
-          {files.profile, "split=profile"},
-          {files.streaming, "method duo"},
-          {files.centres, "method triattention"},
-          {files.learned, "policy learned"},
-          {files.temporal, "policy temporal"}};
+  return {{files.kvzap, "policy kvzap"},     {files.profile, "split=profile, method auto"},
+          {files.streaming, "method duo"},   {files.centres, "method triattention"},
+          {files.learned, "policy learned"}, {files.temporal, "policy temporal"}};
 }
 
 bool has_sentences(const std::string& text) {

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <sstream>
 
+#include "palimpsest/command_line.h"
+
 namespace palimpsest::cli {
 
 std::string help_row(const std::string& left, const std::string& right) {

@@ -6,13 +6,6 @@
 
 namespace palimpsest::cli {
 
-// Multi-letter names with one dash, as in llama.cpp.
-struct ShortName {
-  const char *given, *name;
-};
-inline constexpr ShortName kShortNames[] = {
-    {"-ctk", "--cache-type-k"}, {"-ctv", "--cache-type-v"}, {"-md", "--draft-model"}, {"-hf", "--hf-repo"}};
-
 // "  left      right", wrapped with a hanging indent.
 std::string help_row(const std::string& left, const std::string& right);
 

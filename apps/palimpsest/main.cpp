@@ -1,12 +1,14 @@
 // The palimpsest command: parses the command line, runs one subcommand, turns errors into one line and an exit code.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <exception>
-#include <string_view>
+#include <string>
 #include <vector>
 
+#include "palimpsest/command_line.h"
 #include "palimpsest/commands.h"
 #include "palimpsest/core/cpu_level.h"
 #include "palimpsest/core/error.h"
@@ -28,20 +30,6 @@ constexpr const char* kMainFooter = R"(Examples:
   palimpsest methods                                 list of eviction methods
 
 Exit codes: 0 success, 2 invalid input (one line on standard error), 130 stopped by Ctrl-C.)";
-
-// Prints CLI11's message on one line, with the command that shows the help.
-int complain(const CLI::App& app, const std::string& what) {
-  std::string where = "palimpsest";
-  for (const CLI::App* at = &app; !at->get_subcommands().empty();) {
-    at = at->get_subcommands().front();
-    where += " " + at->get_name();
-  }
-  std::string line = what;
-  for (char& each : line)
-    if (each == '\n') each = ' ';
-  fmt::print(stderr, "palimpsest: error: {} (see `{} --help`)\n", line, where);
-  return kBadInput;
-}
 
 int run_program(int argc, char** argv) {
   limit_cpu_level();
@@ -70,12 +58,10 @@ int run_program(int argc, char** argv) {
   add_report(app, action);
   add_rpc_server(app, action);
 
-  std::vector<const char*> words(argv, argv + argc);
-  for (const char*& word : words)
-    for (const ShortName& each : kShortNames)
-      if (std::string_view(word) == each.given) word = each.name;
   try {
-    app.parse(argc, words.data());
+    std::vector<std::string> words = translated(app, {argv + 1, argv + argc});
+    std::ranges::reverse(words);  // as CLI11 takes them
+    app.parse(std::move(words));
   } catch (const CLI::CallForHelp& help) {
     return app.exit(help);
   } catch (const CLI::CallForAllHelp& help) {
@@ -83,7 +69,7 @@ int run_program(int argc, char** argv) {
   } catch (const CLI::CallForVersion& asked) {
     return app.exit(asked);
   } catch (const CLI::ParseError& error) {
-    return complain(app, error.what());
+    fail("{}", explanation(app, error));
   }
   return action();
 }

@@ -151,6 +151,14 @@ std::string model_in_environment() {
 
 }  // namespace
 
+void add_model_argument(CLI::App& command, ModelFlags& flags) {
+  command.add_option("MODEL", flags.path, "model, as of -m")
+      ->type_name("MODEL")
+      ->excludes("--model")
+      ->excludes("--hf-repo")
+      ->excludes("--synthetic");
+}
+
 bool names_model(const ModelFlags& flags) {
   return !flags.path.empty() || !flags.hub.empty() || !flags.synthetic.empty() || !model_in_environment().empty();
 }

@@ -26,6 +26,8 @@ struct ModelFlags {
 void add_model_flags(CLI::App& command, ModelFlags& flags);
 // For commands that need a vocabulary: --synthetic is hidden in --help and refused with an explanation.
 void add_text_model_flags(CLI::App& command, ModelFlags& flags);
+// "chat MODEL" for "chat -m MODEL".
+void add_model_argument(CLI::App& command, ModelFlags& flags);
 bool names_model(const ModelFlags& flags);  // by a flag or $PALIMPSEST_MODEL
 // The file. none: not given, and there is no default model. Throws Error for a name without a model.
 std::optional<std::string> known_model(const ModelFlags& flags);

@@ -26,11 +26,13 @@ namespace {
 constexpr long long kMaxTokens = 1'000'000'000'000'000;
 
 constexpr const char* kRunFooter =
-    R"(The prompt is -p, -f, standard input if it is not a terminal, or empty. A line of statistics (tokens, times,
-cache, evictions) is printed to standard error at the end.
+    R"(The prompt is PROMPT, -p, -f, standard input if it is not a terminal, or empty. A model with a chat template
+answers it as a user's message; --raw continues it as text. A line of statistics (tokens, times, cache,
+evictions) is printed to standard error at the end.
 
 Examples:
-  palimpsest run -p "Once upon a time" -n 200
+  palimpsest run smollm2 "What is the capital of France?"
+  palimpsest run --raw -p "The Lost Kite" -n 200         continues a text
   palimpsest run -n -1 --ignore-eos                      generates until Ctrl-C (exit code 130)
   palimpsest run -f book.txt --method streaming:budget=1024,sinks=8
   palimpsest run --method full --temp 0 -n 100 --json
@@ -46,7 +48,8 @@ struct RunFlags {
   SamplingFlags sampling;
   DraftFlags drafts;
   ThreadFlags threads;
-  std::optional<std::string> prompt;
+  std::optional<std::string> prompt, first, second;  // first, second: arguments without a flag
+  bool raw = false;
   std::string prompt_file, save, restore, chat_template;
   std::vector<std::string> edits;
   std::string edit_mode = "reuse";
@@ -55,6 +58,23 @@ struct RunFlags {
   bool show_memory = false;
   std::string memory_file;  // with show_memory: HTML; empty: the terminal
 };
+
+// "run MODEL PROMPT", "run MODEL", and "run -m MODEL PROMPT".
+void take_arguments(RunFlags& flags) {
+  if (!flags.first) return;
+  const bool has_model = !flags.model.path.empty() || !flags.model.hub.empty() || !flags.model.synthetic.empty();
+  if (has_model && flags.second) fail("two models, -m and '{}': give one model and one prompt", *flags.first);
+  std::optional<std::string> prompt = flags.second;
+  if (has_model)
+    prompt = flags.first;
+  else if (!flags.second && flags.first->find_first_of(" \t\n") != std::string::npos)
+    fail("'{}' is not a model: a prompt without a model is given with -p", *flags.first);
+  else
+    flags.model.path = *flags.first;
+  if (!prompt) return;
+  if (flags.prompt || !flags.prompt_file.empty()) fail("two prompts: give only one of -p, -f and '{}'", *prompt);
+  flags.prompt = std::move(prompt);
+}
 
 std::string prompt_text(const RunFlags& flags) {
   if (flags.prompt) {
@@ -159,8 +179,11 @@ int run(const RunFlags& flags) {
 
   const TextModel loaded = load_text_model(flags.model);
   std::vector<std::size_t> breaks;
-  if (!flags.chat_template.empty()) {
-    if (!flags.restore.empty()) fail("--chat-template with --restore: a snapshot continues as it began; use only one");
+  if (!flags.chat_template.empty() && !flags.restore.empty())
+    fail("--chat-template with --restore: a snapshot continues as it began; use only one");
+  const bool own_template =
+      !flags.raw && flags.restore.empty() && !text.empty() && loaded.vocabulary->has_chat_template();
+  if (!flags.chat_template.empty() || own_template) {
     ChatPrompt message =
         ChatTemplate::load(loaded.vocabulary, flags.chat_template)->apply(std::vector<ChatMessage>{{"user", text}});
     text = std::move(message.text);
@@ -256,13 +279,22 @@ void add_run(CLI::App& app, Action& action) {
   command->footer(kRunFooter);
   const auto flags = std::make_shared<RunFlags>();
   const char* group = "Text";
+  command->add_option("MODEL", flags->first, "model, as of -m")->type_name("MODEL");
+  command->add_option("PROMPT", flags->second, "prompt, as of -p")->type_name("PROMPT");
   CLI::Option* prompt = command->add_option("-p,--prompt", flags->prompt, "prompt")->type_name("TEXT")->group(group);
   command->add_option("-f,--file", flags->prompt_file, "prompt from a file; -: standard input")
       ->type_name("FILE")
       ->excludes(prompt)
       ->group(group);
-  command->add_option("--chat-template", flags->chat_template, "the prompt is a user's message in this chat template")
+  command
+      ->add_option(
+          "--chat-template", flags->chat_template,
+          "the prompt is a user's message in this chat template: chatml, llama3, gemma, ..., or a file in Jinja")
       ->type_name("NAME|FILE")
+      ->default_str("the model's, if it has one")
+      ->group(group);
+  command->add_flag("--raw", flags->raw, "the prompt is continued as it is, without a chat template")
+      ->excludes("--chat-template")
       ->group(group);
   command
       ->add_option("-n,--n-predict,--tokens", flags->generate.max_tokens, "max tokens to generate; -1: until stopped")
@@ -314,6 +346,7 @@ void add_run(CLI::App& app, Action& action) {
           ->group("Output");
   command->callback([&action, flags, show] {
     flags->show_memory = show->count() > 0;
+    take_arguments(*flags);
     action = [flags] { return run(*flags); };
   });
 }

@@ -277,6 +277,7 @@ void add_serve(CLI::App& app, Action& action) {
   add_scheduler_flags(*command, flags->scheduler);
   option("Scheduler", "--max-queue", flags->max_queue, "N", "max waiting requests; more are refused with 429");
   add_text_model_flags(*command, flags->model);
+  add_model_argument(*command, flags->model);
   add_thread_flags(*command, flags->threads);
   add_cache_flags(*command, flags->cache, kDefaultMethod);
   hide_layerwise_flag(*command);

@@ -168,7 +168,6 @@ TEST(Flags, EarlierNamesAreAliases) {
 }
 
 TEST_F(BadInputTest, CommandLines) {
-  expect_refused({}, "--help");
   expect_refused({"fly"}, "--help");
   expect_refused({"run", "--nosuch"}, "palimpsest run --help");
   expect_refused({"run", "-n"}, "palimpsest run --help");
@@ -196,6 +195,28 @@ TEST_F(BadInputTest, CommandLines) {
   expect_refused({"bench", "decode", "--synthetic", "tiny-llama", "--draft-max", "2", "--draft-accept", "1.5"}, "1.5");
   expect_refused({"bench", "decode", "--synthetic", "tiny-llama", "--draft-max", "2", "--batch", "2"}, "batch of 2");
   expect_refused(on({"chat", "--chat-template", "nosuch"}), "chatml");
+}
+
+// The nearest name, and habits of other programs.
+TEST_F(BadInputTest, WhatWasProbablyMeant) {
+  expect_refused({"rnu"}, "unknown command 'rnu'; did you mean 'run'?");
+  expect_refused({"eval", "neddle"}, "unknown command 'neddle'; did you mean 'needle'?");
+  expect_refused({"run", "--bugdet", "64"}, "unknown flag '--bugdet'; did you mean '--budget'?");
+  expect_refused({"serve", "--prot=1"}, "unknown flag '--prot'; did you mean '--port'?");
+  expect_refused({"eval", "needle", "--dephts", "3"}, "unknown flag '--dephts'; did you mean '--depths'?");
+  expect_refused({"run", "--schedule", "step"},
+                 "'--schedule' is an option of the method: write --method auto:schedule=");
+  expect_refused({"run", "--method", "h20"}, "unknown method 'h20'; did you mean 'h2o'?");
+  expect_refused({"run", "--method", "h2o:bugdet=64"}, "unknown method option 'bugdet'; did you mean 'budget'?");
+  expect_refused({"run", "--policy", "keydif"}, "unknown policy 'keydif'; did you mean 'keydiff'?");
+  expect_refused({"-hf", "a/b"}, "a command is missing: write `palimpsest chat -hf a/b`");
+  expect_refused({"run", "-ngl", "99"}, "--device");
+  expect_refused({"run", "-cnv"}, "`palimpsest chat` is a conversation");
+  expect_refused({"run", "--mlock"}, "leave the flag out");
+  expect_refused({"run", "Once upon a time"}, "is not a model: a prompt without a model is given with -p");
+  expect_refused(on({"run", "a.gguf", "text"}), "two models");
+  expect_refused(on({"run", "text", "-p", "text"}), "two prompts");
+  expect_refused(on({"chat", "a.gguf"}), "--model");
 }
 
 TEST_F(BadInputTest, AChatWithAModelThatHasNoTemplate) {

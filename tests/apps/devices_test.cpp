@@ -44,7 +44,7 @@ class RpcCommand : public Devices {
 };
 
 TEST_F(RpcCommand, WritesTheSameText) {
-  const Words words = {"-p", "Once upon a time", "-n", "30", "--temp", "0", "--method", "streaming:budget=24"};
+  const Words words = {"--raw", "-p", "Once upon a time", "-n", "30", "--temp", "0", "--method", "streaming:budget=24"};
   Words remote = words;
   remote.insert(remote.end(), {"--rpc", servers_, "--tensor-split", "1,1"});
   const Finished there = run(remote), here = run(words);

@@ -49,7 +49,7 @@ TEST_F(FitTest, MethodsFindTheFilesAndOtherModelsRefuseThem) {
   ASSERT_EQ(done.code, 0) << done.err;
   for (const char* each : kFiles) EXPECT_TRUE(fs::exists(own + "/model." + each)) << each;
   EXPECT_FALSE(fs::exists(own + "/model.fit"));
-  for (const char* row : {"full cache", "auto, not fitted (keydiff)", "+ auto, fitted (kvzap)", "+ duo"})
+  for (const char* row : {"full cache", "auto, not fitted (keydiff)", "+ auto, fitted (keydiff)", "+ duo"})
     EXPECT_NE(done.out.find(row), std::string::npos) << done.out;
 
   const std::string methods[] = {"kvzap:budget=64,recent=16",
@@ -63,7 +63,7 @@ TEST_F(FitTest, MethodsFindTheFilesAndOtherModelsRefuseThem) {
   };
   for (const std::string& method : methods) EXPECT_EQ(command(run(own + "/model.gguf", method)).code, 0) << method;
   const Finished plan = command({"info", own + "/model.gguf", "--cache", "--json", "--method", "auto:budget=64"});
-  EXPECT_NE(plan.out.find("kvzap"), std::string::npos) << plan.out;
+  EXPECT_NE(plan.out.find("split=profile"), std::string::npos) << plan.out;
 
   // Another model of the same shape: one weight is another.
   const std::string other = folder("fit-other");

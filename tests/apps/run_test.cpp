@@ -56,7 +56,7 @@ TEST_F(RunTest, AnswersFromThePromptWhateverTheMechanismPositionsAndType) {
       "note: The dog of Anna is called Pepper.\nstory: On a cold day in winter, Julia could not find her blue saw. It "
       "had been a gift from her father.\nquestion: Where did Mira hide the red key?\nanswer:";
   const auto answer = [&](const Words& words) {
-    Words all = {"run", "-m", default_model(), "-t", "1", "-p", prompt, "--temp", "0", "-n", "10"};
+    Words all = {"run", "-m", default_model(), "-t", "1", "--raw", "-p", prompt, "--temp", "0", "-n", "10"};
     all.insert(all.end(), words.begin(), words.end());
     const Finished done = command(all);
     EXPECT_EQ(done.code, 0) << done.err;
@@ -73,6 +73,24 @@ TEST_F(RunTest, AnswersFromThePromptWhateverTheMechanismPositionsAndType) {
   EXPECT_EQ(answer({"--method", "streaming:budget=32"}).find("mill"), std::string::npos);
 }
 
+// A model with a chat template answers the prompt as a user's message, unless --raw.
+TEST_F(RunTest, UsesTheModelsChatTemplate) {
+  const Words end = {"-t", "1", "--temp", "0", "-n", "12"};
+  const auto text = [&](Words words) {
+    words.insert(words.begin(), "run");
+    words.insert(words.end(), end.begin(), end.end());
+    const Finished done = command(words);
+    EXPECT_EQ(done.code, 0) << done.err;
+    return done.out;
+  };
+  const std::string prompt = "Once upon a time", answer = text({model_, prompt});
+  EXPECT_EQ(text({"-m", model_, prompt}), answer);
+  EXPECT_EQ(text({"-m", model_, "-p", prompt}), answer);
+  EXPECT_EQ(text({"-m", model_, "-p", prompt, "--chat-template", "chatml"}), answer);
+  EXPECT_NE(text({"-m", model_, "--raw", "-p", prompt}), answer);
+  EXPECT_EQ(text({"-m", model_}), text({"-m", model_, "--raw"})) << "an empty prompt is no message";
+}
+
 // 4,096 tokens, twice the default model's trained context, and a question about their middle.
 TEST_F(RunTest, AnswersAboutTheMiddleOfALongDocumentWithoutAnyFlag) {
   std::string text =
@@ -80,7 +98,7 @@ TEST_F(RunTest, AnswersAboutTheMiddleOfALongDocumentWithoutAnyFlag) {
   text.insert(text.find('\n', text.size() / 2) + 1, "note: Mira hid the red key in the mill.\n");
   const std::string file = write_file("document.txt", text + "\nquestion: Where did Mira hide the red key?\nanswer:");
   const auto with = [&](Words more) {
-    more.insert(more.begin(), {"run", "-m", default_model(), "-f", file, "--temp", "0", "-n", "12", "--json"});
+    more.insert(more.begin(), {"run", "-m", default_model(), "--raw", "-f", file, "--temp", "0", "-n", "12", "--json"});
     const Finished done = command(more);
     EXPECT_EQ(done.code, 0) << done.err;
     return std::pair(nlohmann::json::parse(done.out), done.err);
@@ -89,7 +107,7 @@ TEST_F(RunTest, AnswersAboutTheMiddleOfALongDocumentWithoutAnyFlag) {
   EXPECT_GT(answer["prompt_tokens"], 4000);
   EXPECT_GT(answer["evicted"], 2000);
   EXPECT_TRUE(answer["text"].get<std::string>().starts_with(" Mira hid the red key in the mill.")) << answer["text"];
-  EXPECT_TRUE(answer["method"].get<std::string>().starts_with("auto:policy=kvzap,budget=")) << answer["method"];
+  EXPECT_TRUE(answer["method"].get<std::string>().starts_with("auto:policy=keydiff,budget=")) << answer["method"];
   EXPECT_TRUE(line.starts_with("palimpsest: auto keeps all of the first ")) << line;
   EXPECT_EQ(with({"--method", "streaming"}).first["text"].get<std::string>().find("mill"), std::string::npos);
 }

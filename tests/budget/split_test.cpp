@@ -44,6 +44,17 @@ TEST(Split, FactorsMultiplyWhatIsNotProtected) {
   EXPECT_EQ(split_budget(Split(path), shape), (std::vector<int>{356, 156, 356, 56}));
 }
 
+TEST(Split, WhatAFactorGivesBeyondTheMaxGoesToTheOthers) {
+  SplitOf shape = of(100, 2, 2, 5);
+  shape.max = 150;
+  EXPECT_EQ(split_budget(Split(file_of("0 0 3x\n0 1 0.6x\n1 0 0.3x\n1 1 0.1x\n")), shape),
+            (std::vector<int>{150, 150, 75, 25}));  // 300, 60, 30, 10; then 150, 150, 75, 25
+  EXPECT_EQ(split_budget(Split(file_of("0 0 3x\n0 1 400\n1 0 0.3x\n1 1 0.1x\n")), shape),
+            (std::vector<int>{150, 400, 142, 47}));  // tokens that a line names are kept
+  shape.max = 50;                                    // less than the budget: all have that
+  EXPECT_EQ(split_budget(Split(file_of("* 0 1.5x\n* 1 0.5x\n")), shape), (std::vector<int>{100, 100, 100, 100}));
+}
+
 TEST(Split, AFileOfOneModelIsRefusedForOthers) {
   const auto path = file_of("# shares\nmodel 00000000deadbeef\n* 0 1.5x\n* 1 0.5x\n");
   SplitOf shape = of(256, 2, 2, 5);

@@ -29,6 +29,12 @@ TEST(Parse, Choices) {
   EXPECT_EQ(parse_choice("c", "letter", names), 2u);
   EXPECT_EQ(error_of([&] { parse_choice("d", "letter", names); }), "unknown letter 'd': use a, b or c");
   EXPECT_EQ(error_of([&] { parse_choice("", "letter", std::span(names).first(1)); }), "unknown letter '': use a");
+  // Long lists begin with what was probably meant.
+  const std::vector<std::string_view> many = {"streaming", "h2o", "keydiff", "knorm", "snapkv",
+                                              "tova",      "ems", "peak",    "duo"};
+  EXPECT_EQ(
+      error_of([&] { parse_choice("h20", "method", many); }),
+      "unknown method 'h20'; did you mean 'h2o'? Use streaming, h2o, keydiff, knorm, snapkv, tova, ems, peak or duo");
 }
 
 TEST(Parse, Pairs) {

@@ -156,13 +156,15 @@ TEST(Method, StringsThatCannotBeRead) {
        "global-local, ems, cam, paged-eviction, knorm, keydiff, duo, learned, kvzap, temporal, sparse, "
        "compact-shift or window-recompute"},
       {"Streaming",
-       "unknown method 'Streaming': use auto, full, streaming, lazy, h2o, peak, a2sf, random, tova, snapkv, critical, "
+       "unknown method 'Streaming'; did you mean 'streaming'? Use auto, full, streaming, lazy, h2o, peak, a2sf, "
+       "random, tova, snapkv, critical, "
        "pyramidkv, adakv, "
        "expected-attention, triattention, kvzip, scissorhands, lagkv, r-kv, "
        "global-local, ems, cam, paged-eviction, knorm, keydiff, duo, learned, kvzap, temporal, sparse, "
        "compact-shift or window-recompute"},
       {"streaming ",
-       "unknown method 'streaming ': use auto, full, streaming, lazy, h2o, peak, a2sf, random, tova, snapkv, critical, "
+       "unknown method 'streaming '; did you mean 'streaming'? Use auto, full, streaming, lazy, h2o, peak, a2sf, "
+       "random, tova, snapkv, critical, "
        "pyramidkv, adakv, "
        "expected-attention, triattention, kvzip, scissorhands, lagkv, r-kv, "
        "global-local, ems, cam, paged-eviction, knorm, keydiff, duo, learned, kvzap, temporal, sparse, "
@@ -179,7 +181,8 @@ TEST(Method, StringsThatCannotBeRead) {
       {"streaming:256", "'256' in method 'streaming:256' is not key=value"},
       {"streaming:budget=8,", "a comma at the end of method 'streaming:budget=8,'"},
       {"streaming:bugdet=8",
-       "unknown method option 'bugdet': use policy, budget, split, sinks, recent, pin, schedule, prompt-max, every, "
+       "unknown method option 'bugdet'; did you mean 'budget'? Use policy, budget, split, sinks, recent, pin, "
+       "schedule, prompt-max, every, "
        "slack, "
        "max-drop, "
        "overlap, refresh, evict, mechanism, page, page-score, gamma, tau, similarity, merged-key, zero-class, join, "

@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
+
 #include "tests/support/error_of.h"
+#include "tests/support/own_file.h"
 
 namespace palimpsest::testing {
 namespace {
@@ -103,19 +106,31 @@ TEST(Resolve, MethodAuto) {
   EXPECT_EQ(tokens_of("auto", of), 128);
   of.shape.pages = false;  // another device
   EXPECT_EQ(resolve(parse_method("auto"), of).policy, "recent");
-  of.has_kvzap = true;  // a scorer of the model
-  EXPECT_EQ(resolve(parse_method("auto"), of).policy, "kvzap");
-  of.draft_max = 2;
-  EXPECT_EQ(resolve(parse_method("auto"), of).policy, "recent");
   of.shape.pages = true;
-  EXPECT_EQ(resolve(parse_method("auto"), of).policy, "kvzap");
-  EXPECT_EQ(resolve(parse_method("h2o:policy=auto"), of).policy, "kvzap");
-  EXPECT_EQ(resolve(parse_method("auto:policy=keydiff"), of).policy, "keydiff");
-  of.has_kvzap = false;
+  EXPECT_EQ(resolve(parse_method("h2o:policy=auto"), of).policy, "keydiff");
+  EXPECT_EQ(resolve(parse_method("auto:policy=h2o"), of).policy, "h2o");
   EXPECT_EQ(resolve(parse_method("auto"), of).policy, "keydiff");
   of.shape.pages = false;
   of.positions = PositionKind::kLearned;
   EXPECT_EQ(resolve(parse_method("auto"), of).positions, Positions::kOriginal);
+}
+
+// Shares of heads are used where there are some, and where heads may have budgets of their own.
+TEST(Resolve, AutoSharesBudgetsAsTheModelsProfileSays) {
+  PlanTarget of = small_target(4096);
+  EXPECT_EQ(resolve(parse_method("auto:budget=100"), of).split, Split::kUniform);
+  of.profile_file = own_file("shares.profile");
+  std::ofstream(of.profile_file) << "* * 0.5x\n0 0 4.5x\n";
+  for (const char* method : {"auto", "auto:budget=100", "auto:budget=100,schedule=step", "h2o:split=auto"})
+    EXPECT_EQ(resolve(parse_method(method), of).split, Split::kProfile) << method;
+  for (const char* method : {"auto:split=uniform", "auto:budget=100,policy=tova", "h2o"})
+    EXPECT_EQ(resolve(parse_method(method), of).split, Split::kUniform) << method;
+  const MethodPlan small(parse_method("auto:budget=100"), of), whole(parse_method("auto"), of);
+  EXPECT_GT(small.budgets()[0], 2 * small.budgets()[1]);
+  EXPECT_EQ(whole.budgets()[0], whole.budgets()[1]) << "no head may keep more than the trained context";
+  EXPECT_LE(whole.occupancies(100000, -1).prefill.front().tokens, 4096);
+  of.shape.pages = false;
+  EXPECT_EQ(resolve(parse_method("auto:budget=100"), of).split, Split::kUniform);
 }
 
 // A prompt is read whole up to what auto would keep of it; by age it need not be.

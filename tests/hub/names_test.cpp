@@ -59,22 +59,6 @@ TEST(FileNames, OfSplitModels) {
     EXPECT_FALSE(split_name(name)) << name;
 }
 
-TEST(Nearest, IsWhatWasMeantOrNothing) {
-  const std::vector<std::string> names = {"smollm2", "gemma3-270m", "gemma3-1b", "qwen2.5-0.5b"};
-  for (const auto& [given, meant] : {std::pair("smolm2", "smollm2"),
-                                     {"smol", "smollm2"},
-                                     {"SMOLLM", "smollm2"},
-                                     {"gema3-270m", "gemma3-270m"},
-                                     {"gemma-1b", "gemma3-1b"},
-                                     {"sm0llm2", "smollm2"},
-                                     {"somllm2", "smollm2"},
-                                     {"qwen2.5", "qwen2.5-0.5b"}})
-    EXPECT_EQ(nearest_name(given, names), meant) << given;
-  for (const char* given : {"mistral-7b", "x", "", "phi"}) EXPECT_FALSE(nearest_name(given, names)) << given;
-  EXPECT_EQ(did_you_mean("smolm2", names), "; did you mean 'smollm2'?");
-  EXPECT_EQ(did_you_mean("mistral-7b", names), "");
-}
-
 TEST(Catalogue, IsComplete) {
   EXPECT_NE(find_in_catalogue(kFirstModel), nullptr);
   EXPECT_EQ(find_in_catalogue("SmolLM2"), find_in_catalogue("smollm2"));

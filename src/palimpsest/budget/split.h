@@ -11,8 +11,9 @@ namespace palimpsest {
 
 class Split {
  public:
+  // kAuto: kProfile where the model has one, else kUniform; a plan resolves it (evict/resolve.cpp).
   // kDuo, kProfile: kFile with a file beside the model, model.duo or model.profile; a plan looks it up.
-  enum Kind { kUniform, kPyramid, kAda, kDuo, kProfile, kFile };
+  enum Kind { kUniform, kAuto, kPyramid, kAda, kDuo, kProfile, kFile };
 
   Split(Kind kind = kUniform) : kind_(kind) {}  // not kFile
   explicit Split(std::string_view text);        // a kind's name; anything else is a file's
@@ -28,9 +29,10 @@ class Split {
 };
 
 struct SplitOf {
-  int budget = 0, guarded = 0;                      // per head; guarded: protected tokens, part of the budget
-  std::vector<int> heads = {};                      // [layers] KV heads
-  int min = 1;                                      // min budget of a head
+  int budget = 0, guarded = 0;  // per head; guarded: protected tokens, part of the budget
+  std::vector<int> heads = {};  // [layers] KV heads
+  int min = 1;                  // min budget of a head
+  int max = 0;                  // max that a factor gives a head, if less than `budget`: that; 0: no max
   std::function<std::uint64_t()> fingerprint = {};  // of the model; empty: not known, and any file will do
 };
 
@@ -47,6 +49,8 @@ struct SplitOf {
 //   *  *  128
 //   3  0  4096
 //   3  5  1.5x     # of the part of the budget that protects no token (`palimpsest heads --profile`)
+//
+// What a factor gives beyond `max` goes to the other heads with factors, in proportion.
 //
 // A line `model FINGERPRINT` (16 hexadecimal digits) names the model that the file was made for; others refuse it.
 //

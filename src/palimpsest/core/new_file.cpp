@@ -84,4 +84,12 @@ void NewFile::broken() const {
   fail("{}: cannot be written ({}): is there room, and may this user write there?", name_, std::strerror(errno));
 }
 
+void write_new_file(const std::string& path, std::string_view text) {
+  NewFile file(path);
+  file.write(std::as_bytes(std::span(text)));
+  file.commit();
+  using std::filesystem::perms;
+  std::filesystem::permissions(path, perms::owner_read | perms::owner_write | perms::group_read | perms::others_read);
+}
+
 }  // namespace palimpsest

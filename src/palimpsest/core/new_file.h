@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <span>
 #include <string>
+#include <string_view>
 
 namespace palimpsest {
 
@@ -31,5 +32,8 @@ class NewFile {
   int file_;
   bool done_ = false;
 };
+
+// A whole file of text, which others may read.
+void write_new_file(const std::string& path, std::string_view text);
 
 }  // namespace palimpsest

@@ -5,6 +5,7 @@
 #include <charconv>
 
 #include "palimpsest/core/error.h"
+#include "palimpsest/core/nearest_name.h"
 
 namespace palimpsest {
 
@@ -67,7 +68,12 @@ double parse_real(std::string_view text, std::string_view what, double min, doub
 
 std::size_t parse_choice(std::string_view text, std::string_view what, std::span<const std::string_view> names) {
   const auto found = std::ranges::find(names, text);
-  if (found == names.end()) fail("unknown {} '{}': use {}", what, text, list_names(names));
+  if (found == names.end()) {
+    constexpr std::size_t kShortList = 8;  // is read whole
+    std::string near;
+    if (names.size() > kShortList) near = did_you_mean(text, std::vector<std::string>(names.begin(), names.end()));
+    fail("unknown {} '{}'{} {}", what, text, near.empty() ? ": use" : near + " Use", list_names(names));
+  }
   return static_cast<std::size_t>(found - names.begin());
 }
 

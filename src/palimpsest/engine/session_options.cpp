@@ -27,7 +27,6 @@ PlanTarget plan_target(const Hyperparameters& hyper, const SessionOptions& optio
   target.vocabulary = hyper.vocabulary;
   target.streaming_head_file = hyper.streaming_head_file;
   target.profile_file = hyper.profile_file;
-  target.has_kvzap = !hyper.kvzap_file.empty();
   return target;
 }
 

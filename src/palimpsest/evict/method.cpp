@@ -17,12 +17,14 @@ const std::vector<MethodRow>& methods() {
        "keeps all tokens while memory and the trained context allow; then 4 sinks, the newest quarter, and of the "
        "older tokens those whose keys differ from the mean key (keydiff). With a smaller budget a prompt is read "
        "first, and "
-       "keeps at its end what its last 32 queries attend to (critical). If there is MODEL.kvzap: the highest scores of "
-       "policy kvzap. Pins the system prompt of chats",
+       "keeps at its end what its last 32 queries attend to (critical). If there is MODEL.profile: with its heads' "
+       "shares "
+       "of the budget. Pins the system prompt of chats",
        {.name = std::string(kAutoMethod),
         .policy = std::string(kAutoPolicy),
         .protection = {.sinks = 4, .recent = Share::of_budget(0.25)},
         .budget = kAutoBudget,
+        .split = Split::kAuto,
         .schedule = Schedule::kPromptStep,
         .prompt_max = kAutoBudget,
         .interval = 16,

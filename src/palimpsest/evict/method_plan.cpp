@@ -22,6 +22,8 @@ std::vector<int> head_budgets(const Candidate& of) {
   for (int layer = 0; layer < geometry.layers(); ++layer) heads.push_back(geometry.layer(layer).kv_heads);
   const int recent = m.recent(0);  // 0 if it is a share of each head's budget
   const int min = m.sinks() + recent + m.pinned() + m.set_aside() + 1 + (recent == 0 ? 1 : 0);
+  // Ranks of keys stay inside the trained context, also while a prompt is read.
+  const int trained = m.positions == Positions::kCache ? of.target->trained_context : 0;
   std::function<std::uint64_t()> fingerprint;
   if (of.target->model) fingerprint = [target = of.target] { return target->model().fingerprint; };
   return split_budget(m.split.is_beside_model() ? Split(of.target->file_of(m.split)) : m.split,
@@ -29,6 +31,7 @@ std::vector<int> head_budgets(const Candidate& of) {
                        .guarded = m.sinks() + m.recent() + m.pinned(),
                        .heads = std::move(heads),
                        .min = min,
+                       .max = trained == 0 ? 0 : std::max(1, trained - of.target->chunk - m.interval),
                        .fingerprint = fingerprint});
 }
 

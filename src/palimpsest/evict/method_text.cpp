@@ -161,7 +161,7 @@ constexpr std::array kKeys = {
         [](const Method& m) { return m.policy; }},
     Key{"budget", "TOKENS|256MiB", "max tokens kept, the new one included, or bytes; auto: the trained context",
         set_budget, get_budget},
-    Key{"split", "HOW|FILE", "by head: uniform, pyramid, ada, duo, profile, a file (layer head 64 or 1.5x)",
+    Key{"split", "HOW|FILE", "by head: uniform, pyramid, ada, duo, profile, auto, FILE (layer head 64, 1.5x)",
         [](Method& m, Text, Text value) { m.split = Split(value); }, [](const Method& m) { return m.split.text(); }},
     Key{"sinks", "TOKENS|0.1", "first tokens, never evicted; 0.1 or half: a share of the budget",
         set_share<&Protection::sinks>, get_share<&Protection::sinks>},
@@ -308,7 +308,7 @@ std::string spell_changes(const Method& m) {
 
 std::string spell_protection(const Method& m) {
   if (!m.evicts()) return "";
-  const bool uneven = m.split != Split::kUniform && m.protection.recent.part > 0;
+  const bool uneven = m.split != Split::kUniform && m.split != Split::kAuto && m.protection.recent.part > 0;
   const std::string recent = uneven ? fmt::format("the newest {} of each head's budget", get_option(m, "recent"))
                                     : fmt::format("the newest {}", m.recent());
   const int sinks = m.protection.sinks.of(m.budget);

@@ -30,7 +30,6 @@ struct PlanTarget {
   bool shares_pages = false;        // ... whose pages are from the same pool
   // Files of the splits `duo` and `profile`; empty: there is none.
   std::string streaming_head_file = {}, profile_file = {};
-  bool has_kvzap = false;  // the model has a scorer of policy kvzap: method auto uses it
   // For policies with Signals::model; empty: the plan only computes bytes, and no evictor can be made from it.
   std::function<PolicyModel()> model = {};
 

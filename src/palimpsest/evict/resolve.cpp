@@ -62,24 +62,24 @@ bool fits_context(const MethodPlan& plan) {
   return std::ranges::max(reading, {}, &Occupancy::tokens).tokens <= trained;
 }
 
-// A device has no keys at hand to compare, and drafts there get no scores (legality_drafts.cpp).
-std::string_view policy_of(const PlanTarget& target) {
-  const bool on_device = !target.shape.pages;
-  if (target.has_kvzap && !(on_device && target.draft_max > 0)) return "kvzap";
-  return on_device ? "recent" : kAutoPolicy;
-}
-
-// Without a scorer: where a prompt is compressed at its end, by its last queries, which may be the question; where
-// tokens are evicted as they come, by differences of keys, which keep what nobody has asked for yet
+// Where a prompt is compressed at its end, by its last queries, which may be the question; where tokens are evicted as
+// they come, by differences of keys, which keep what nobody has asked for yet
 // (docs/decisions/0042-auto-on-real-models.md).
 std::string_view policy_at(bool prompts_end) {
   return prompts_end ? "critical" : "keydiff";
 }
 
+// Split::kAuto: shares of heads by `palimpsest fit`, where heads may have budgets of their own
+// (docs/decisions/0043-auto-shares.md).
+Split split_of(const Method& m, const PlanTarget& target) {
+  const bool has_shares = !target.profile_file.empty() && target.shape.pages && m.evicts();
+  return has_shares && !make_policy(m.policy, m.of_policy)->signals().whole_layer() ? Split::kProfile : Split::kUniform;
+}
+
 Method adapted(Method m, const PlanTarget& target) {
-  if (m.policy == kAutoPolicy) {
-    m.policy = policy_of(target);
-    if (m.policy == "recent") m.schedule = Schedule::kStep;  // a prompt's end tells it nothing
+  if (m.policy == kAutoPolicy && !target.shape.pages) {  // a device has no keys at hand to compare
+    m.policy = "recent";
+    m.schedule = Schedule::kStep;  // a prompt's end tells it nothing
   }
   if (m.schedule != Schedule::kPromptStep && m.prompt_max == kAutoBudget) m.prompt_max = 0;
   if (m.name == kAutoMethod && target.positions == PositionKind::kLearned) m.positions = Positions::kOriginal;
@@ -137,6 +137,7 @@ Method resolve(const Method& method, const PlanTarget& target) {
   Method out = adapted(method, target);
   const bool chooses = out.policy == kAutoPolicy;
   if (chooses) out.policy = policy_at(out.waits_for_prompt() && method.budget != kAutoBudget);
+  if (out.split == Split::kAuto) out.split = split_of(out, target);
   if (method.budget == kByteBudget) {
     out.budget = of_bytes(out, target);
     out.budget_bytes = 0;

@@ -15,11 +15,12 @@ constexpr int kQuestionChunk = 256, kPerplexityChunk = 32;  // tokens; small, si
 }  // namespace
 
 std::vector<ComparisonRow> comparison_rows(const FittedFiles& files, bool rotary, bool all) {
-  const std::string keydiff = "auto:schedule=step,policy=keydiff", kvzap = "auto:schedule=step,policy=kvzap";
+  const std::string keydiff = "auto:schedule=step,policy=keydiff,split=uniform",
+                    kvzap = "auto:schedule=step,policy=kvzap,split=uniform";
   std::vector<ComparisonRow> rows = {
       {"auto, not fitted (keydiff)", keydiff},
-      {"keydiff:split=profile", keydiff, "", files.profile},
-      {"auto, fitted (kvzap)", kvzap, files.kvzap},
+      {"auto, fitted (keydiff)", keydiff, "", files.profile},
+      {"kvzap", kvzap, files.kvzap},
       {"kvzap:split=profile", kvzap, files.kvzap, files.profile},
       {"streaming", "streaming"},
       {"duo", "duo:sinks=4", "", files.streaming},

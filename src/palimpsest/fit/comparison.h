@@ -22,7 +22,7 @@ struct ComparisonRow {
 };
 
 // The methods: those of `auto` and of split=profile; `all`: also those of the other files.
-inline constexpr std::size_t kAutoBefore = 0, kAutoAfter = 2;  // rows of method auto without and with its file
+inline constexpr std::size_t kAutoBefore = 0, kAutoAfter = 1;  // rows of method auto without and with its file
 std::vector<ComparisonRow> comparison_rows(const FittedFiles& files, bool rotary, bool all);
 
 class FitComparison {

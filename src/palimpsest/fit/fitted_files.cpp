@@ -13,19 +13,6 @@
 #include "palimpsest/policy/scorer_formats.h"
 
 namespace palimpsest {
-namespace {
-
-void write_text(const std::string& path, const std::string& text) {
-  NewFile file(path);
-  file.write(std::as_bytes(std::span(text)));
-  file.commit();
-  // As the model beside it: others may run it.
-  using std::filesystem::perms;
-  std::filesystem::permissions(path, perms::owner_read | perms::owner_write | perms::group_read | perms::others_read);
-}
-
-}  // namespace
-
 FittedFiles fitted_files(const Model& model, const std::string& folder) {
   namespace fs = std::filesystem;
   if (model.path().empty()) fail("a model of random weights has no file to lie beside: give -m MODEL");
@@ -62,13 +49,14 @@ void write_fitted(const FittedFiles& files, const Model& model, const FitSums& s
     write_scorer(files.centres, QueryCentres(of).format(), of, sums.mean_queries());
   const std::string how =
       fmt::format("shares of a budget, by `palimpsest fit`, {} texts, {} tokens", sums.texts(), sums.tokens());
-  write_text(files.profile, profile_text(model.hyper().geometry, of.fingerprint, how, sums.shares()));
+  write_new_file(files.profile, profile_text(model.hyper().geometry, of.fingerprint, how, sums.shares()));
 }
 
 void write_streaming(const std::string& path, const Model& model, std::span<const double> far) {
-  write_text(path, streaming_text(model.hyper().geometry, fingerprint(model), "streaming heads, by `palimpsest fit`",
-                                  "max weight beyond 64 sinks and the newest 256, mean over queries", far,
-                                  streaming_heads(far, 0.5)));
+  write_new_file(path,
+                 streaming_text(model.hyper().geometry, fingerprint(model), "streaming heads, by `palimpsest fit`",
+                                "max weight beyond 64 sinks and the newest 256, mean over queries", far,
+                                streaming_heads(far, 0.5)));
 }
 
 }  // namespace palimpsest

