@@ -2,7 +2,7 @@
 MAKEFLAGS += --no-print-directory
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help serve-mutations run chat build test test-long test-avx2 test-arm64 test-asan test-tsan install-check deb deb-check image-check dist docs docs-check bench attention bench-papers versus versus-server versus-shift evict-cost own-time batches drafts growth exactness quality acceptance sweep report peers peers-kept convert-check serve-check clients-check llama-server-check templates-check schemas-check page-check page-pictures memory-events serve-load serve-kill serve-hostile cuda-check scale-check wheel python-check python-clean format format-check setup clean prune
+.PHONY: help serve-mutations run chat build test test-long test-avx2 test-arm64 test-asan test-tsan install-check deb deb-check image-check dist release release-check docs docs-check bench attention bench-papers versus versus-server versus-shift evict-cost own-time batches drafts growth exactness quality acceptance sweep report peers peers-kept convert-check serve-check clients-check llama-server-check templates-check schemas-check page-check page-pictures memory-events serve-load serve-kill serve-hostile cuda-check scale-check wheel python-check python-clean format format-check setup clean prune
 
 # What `make run` runs; try RUN_ARGS='-p "Once upon a time" -n -1' and Ctrl-C.
 RUN_ARGS ?= -n 1000 --ignore-eos --seed 1 --method streaming
@@ -61,6 +61,12 @@ image-check: deb  ## make the container's root file system without Docker, and r
 dist:  ## make the source archive: out/palimpsest-VERSION.tar.gz, of the last commit
 	@mkdir -p out && version=$$(sed -n 's/^project(palimpsest VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt) && \
 	git archive --format=tar.gz --prefix=palimpsest-$$version/ -o out/palimpsest-$$version.tar.gz HEAD && ls -lh out/palimpsest-$$version.tar.gz
+
+release:  ## make all that a release has, with sums: out/release (RELEASE_ARGS='tarball image': only these)
+	@packages/release.sh $(RELEASE_ARGS)
+
+release-check:  ## run the archive for Linux in clean roots of Debian 11 and 12, and beside a shell alone
+	@packages/check_tarball.sh out/release/palimpsest-*-linux-x86_64.tar.gz
 
 docs:  ## build the documentation as a site: out/site (MkDocs and Doxygen; links are checked)
 	@python3 tools/site/build.py

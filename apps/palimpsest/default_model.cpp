@@ -1,5 +1,7 @@
 #include "palimpsest/default_model.h"
 
+#include <cstdlib>
+
 #ifdef __APPLE__
 #include <mach-o/dyld.h>
 #endif
@@ -9,6 +11,9 @@ namespace palimpsest::cli {
 namespace fs = std::filesystem;
 
 fs::path this_program() {
+  // Of a script that starts the program by a dynamic linker of its own (packages/tarball.sh): the system would name
+  // that.
+  if (const char* script = std::getenv("PALIMPSEST_PROGRAM"); script != nullptr && *script != '\0') return script;
   std::error_code ignored;
 #ifdef __APPLE__
   char buffer[4096];

@@ -430,7 +430,8 @@ std::optional<Speculation> speculation_of(const DraftFlags& flags, const Vocabul
 void add_thread_flags(CLI::App& command, ThreadFlags& flags) {
   command.add_option("-t,--threads", flags.all, "number of threads; the text does not depend on it")
       ->type_name("N")
-      ->default_str("one per core; for a model below 8 MiB, 1 in steps of fewer than 8 tokens")
+      ->default_str(
+          "one per core, fewer beside other programs; for a model below 8 MiB, 1 in steps of fewer than 8 tokens")
       ->group("Model");
   command.add_option("--threads-batch", flags.batch, "number of threads for prompts and steps of 8 tokens and more")
       ->type_name("N")

@@ -1,6 +1,7 @@
 // The help texts, and docs/cli.md, which is generated from them:
 //
 //   PALIMPSEST_UPDATE_DOCS=1 build/test_apps --gtest_filter='Help.*'     regenerates it
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
@@ -91,10 +92,30 @@ TEST(Help, TheReferenceInTheDocsIsCurrent) {
   std::string text =
       "# Command line\n\nGenerated from the `--help` texts; `tests/apps/help_test.cpp` checks that it is current and "
       "says how to regenerate it.\n";
-  for (const Page& page : all_pages()) text += "\n## " + title(page) + "\n\n```text\n" + page.help + "```\n";
+  const auto pages = all_pages();
+  text += "\n| to | command |\n|---|---|\n";
+  for (const Page& page : pages) {
+    std::string task = page.help.substr(0, page.help.find('\n')), anchor = title(page);
+    std::ranges::replace(anchor, ' ', '-');
+    if (page.words.empty()) task = "See all commands";
+    text += "| " + task + " | [" + title(page) + "](#" + anchor + ") |\n";
+  }
+  for (const Page& page : pages) text += "\n## " + title(page) + "\n\n```text\n" + page.help + "```\n";
   const auto path = source_dir() / "docs" / "cli.md";
   if (std::getenv("PALIMPSEST_UPDATE_DOCS") != nullptr) std::ofstream(path) << text;
   EXPECT_EQ(file_content(path), text) << "flags changed: regenerate docs/cli.md (see the head of this file)";
+}
+
+TEST(Docs, EveryDecisionIsListed) {
+  const auto folder = source_dir() / "docs" / "decisions";
+  const std::string list = file_content(folder / "README.md");
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string(), text = file_content(entry.path());
+    if (name == "README.md") continue;
+    const auto colon = text.find(": ");
+    const std::string title = text.substr(colon + 2, text.find('\n') - colon - 2);
+    EXPECT_NE(list.find("[" + name.substr(0, 4) + "](" + name + "): " + title + "\n"), std::string::npos) << name;
+  }
 }
 
 // The C++ example of docs/install.md is part of a program that the build compiles.

@@ -1,5 +1,7 @@
 #include "palimpsest/graph/backends.h"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <ctime>
@@ -12,13 +14,17 @@
 namespace palimpsest {
 namespace {
 
-constexpr double kWholeCore = 0.75;  // of the time of a step: a thread that spins at barriers has nearly all of it
-constexpr int kBatchesWithFew = 16;
-
 double seconds_of(clockid_t clock) {
   timespec now{};
   clock_gettime(clock, &now);
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+// How often the system took a core from a thread of this program.
+long preemptions() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_nivcsw;
 }
 
 // More programs run than there are cores, beside this one.
@@ -30,7 +36,7 @@ bool is_crowded() {
 }  // namespace
 
 Backends::Backends(const Model& model, StepThreads threads)
-    : threads_(threads), used_threads_(threads.decode), batches_with_few_(is_crowded() ? kBatchesWithFew : 0) {
+    : choice_(threads, is_crowded()), used_threads_(threads.decode) {
   const Weights& w = model.weights();
   ggml_backend_dev_t host = nullptr;
   for (ggml_backend_dev_t device : w.devices) {
@@ -53,22 +59,16 @@ Backends::Backends(const Model& model, StepThreads threads)
 }
 
 void Backends::begin_step(int tokens) {
-  int threads = threads_.of(tokens);
-  if (threads > threads_.decode && batches_with_few_ > 0) {
-    --batches_with_few_;
-    threads = threads_.decode;
-  }
+  const int threads = choice_.begin(tokens);
   if (threads != used_threads_) set_threads(host(), used_threads_ = threads);
-  if (threads <= threads_.decode) return;
+  preempted_ = preemptions();
   cpu_seconds_ = seconds_of(CLOCK_THREAD_CPUTIME_ID);
   wall_seconds_ = seconds_of(CLOCK_MONOTONIC);
 }
 
 void Backends::end_step() {
-  if (used_threads_ <= threads_.decode) return;
   const double wall = seconds_of(CLOCK_MONOTONIC) - wall_seconds_;  // within the other time: no step seems too long
-  const double cpu = seconds_of(CLOCK_THREAD_CPUTIME_ID) - cpu_seconds_;
-  if (cpu < kWholeCore * wall) batches_with_few_ = kBatchesWithFew;
+  choice_.end(wall, seconds_of(CLOCK_THREAD_CPUTIME_ID) - cpu_seconds_, preemptions() > preempted_);
 }
 
 }  // namespace palimpsest

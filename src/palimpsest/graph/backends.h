@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "palimpsest/graph/step_threads.h"
+#include "palimpsest/graph/thread_choice.h"
 #include "palimpsest/model/model.h"
 
 namespace palimpsest {
@@ -26,9 +26,7 @@ class Backends {
   // The index in all() of the backend of a layer, or of the output (layer == layers).
   std::size_t index_of(int layer) const { return of_layer_[static_cast<std::size_t>(layer)]; }
   ggml_backend_t of_layer(int layer) const { return all_[index_of(layer)]; }
-  // Around a step of so many tokens: sets the host's threads for it. If that are more than for a few tokens, and the
-  // cores were shared with other programs, the next batches have as few: threads wait for each other after every
-  // operator, and a batch would take many times as long.
+  // Around a step of so many tokens: sets the host's threads for it (graph/thread_choice.h).
   void begin_step(int tokens);
   void end_step();
   int threads() const { return used_threads_; }  // of the last step
@@ -42,10 +40,10 @@ class Backends {
   std::vector<std::size_t> of_layer_;
   std::string names_;
   bool remote_ = false;
-  StepThreads threads_;
+  ThreadChoice choice_;
   int used_threads_;
-  int batches_with_few_ = 0;                   // to come
   double cpu_seconds_ = 0, wall_seconds_ = 0;  // of this thread, at begin_step()
+  long preempted_ = 0;                         // how often threads of this program were, at begin_step()
   mutable std::recursive_mutex mutex_;
 };
 

@@ -17,12 +17,14 @@ struct StepThreads {
   StepThreads(int few, int many) : decode(few), batch(many) {}
 
   int decode, batch;
+  bool fewer = false;  // may be fewer beside other programs (graph/thread_choice.h)
 
   int of(int tokens) const { return tokens < kBatchTokens ? decode : batch; }
   int max() const { return std::max(decode, batch); }
 };
 
-// One thread per core; for decode, one in all if the weights are read in about half a millisecond.
+// One thread per core, fewer beside other programs; for decode, one in all if the weights are read in about half a
+// millisecond.
 StepThreads default_threads(const Hyperparameters& hyper);
 
 }  // namespace palimpsest
