@@ -250,10 +250,7 @@ int run(const RunFlags& flags) {
     writing->update(session.position() - static_cast<long long>(prompt.size()) + 1, flags.generate.max_tokens);
   };
   const Generation g = generate(session, sampler, *loaded.vocabulary, prompt, generate_options, emit, cancel,
-                                [&](long long done, long long total) {
-                                  reading.update(done, total);
-                                  return true;
-                                });
+                                reading_progress(reading));
   reading.clear();
   writing.reset();
   if (flags.json)
