@@ -52,7 +52,7 @@ class Dialogue {
   void load(const std::string& path);
 
   const Session& session() const { return *session_; }
-  std::string method() const;  // "h2o, budget 256"; "full, evicts nothing; ..."
+  std::string method() const;                            // "h2o, budget 256"; "full, evicts nothing; ..."
   std::size_t unread() const { return unread_.size(); }  // tokens that the next message reads first
   const Vocabulary& vocabulary() const { return *loaded_.vocabulary; }
   std::size_t messages() const { return said_.size(); }

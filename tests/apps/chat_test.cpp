@@ -128,10 +128,9 @@ TEST_F(ChatTest, AnotherMethodHasTheMessagesBeforeIt) {
   const std::string other = command(chat({"--method", "full"}), "Hello\nAnd then?\n").out;
   const std::string first = command(chat({"--method", "full"}), "Hello\n").out;
   EXPECT_EQ(done.out, whole + other.substr(first.size())) << done.err;
-  for (const char* part :
-       {"tokens in total; ", " tokens are read again with the next message; streaming, budget 256",
-        "(nothing was read yet; ", "(taken back: No, wait)", "(taken back: And then?)", "(taken back: Hello)",
-        "(there is no message to take back)", "\n0 tokens in total; h2o"})
+  for (const char* part : {"tokens in total; ", " tokens are read again with the next message; streaming, budget 256",
+                           "(nothing was read yet; ", "(taken back: No, wait)", "(taken back: And then?)",
+                           "(taken back: Hello)", "(there is no message to take back)", "\n0 tokens in total; h2o"})
     EXPECT_NE(done.err.find(part), std::string::npos) << part << "\n" << done.err;
 }
 
