@@ -38,7 +38,7 @@ function choice(suffix) {
     placeholder: method?.budget > 0 ? String(method.budget) : "", disabled: method?.budget === 0, onchange: () => change(budget, number.value)});
   const missing = methods.filter((each) => each.error);
   return h("div", {class: "cache"}, h("span", {}, suffix ? "beside" : "Cache"), select, h("label", {}, "budget", number),
-    !suffix && missing.length ? h("details", {class: "missing"}, h("summary", {}, `${missing.length} methods cannot run here`),
+    !suffix && missing.length ? h("details", {class: "missing"}, h("summary", {}, `${missing.length} cannot run here`),
       h("ul", {}, missing.map(({error}) => h("li", {}, visible(error))))) : null,
     h("p", {class: `about${method?.error ? " refused" : ""}`, id: `about${suffix}`, title: visible(method?.summary ?? "")}, visible(method?.error ?? method?.summary ?? "")));
 }
