@@ -96,7 +96,7 @@ Json methods_table(const std::optional<std::string>& budget, const Model* model)
       validate(method);
       if (model != nullptr) {
         row["memory"] = memory_of(method, model->hyper());
-        check_files(method, *model);
+        if (!model->path().empty()) check_files(method, *model);
       }
     } catch (const Error& error) {  // budget too small, positions that this model does not support, or a missing file
       row["error"] = error.what();
