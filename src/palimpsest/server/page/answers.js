@@ -4,17 +4,16 @@ import {request, stream} from "./api.js";
 // Fills `answer` {content, reasoning, calls, stats, error} and returns when it is complete. `onChange` is called often.
 export async function generate(answer, messages, options, memory, onChange) {
   const begin = performance.now();
-  let first = 0, last = 0, usage = null;
+  let first = 0, usage = null, speed = 0;
   Object.assign(answer, {content: "", reasoning: "", calls: [], stats: null, progress: null, error: "", stopped: false});
   const put = (event) => {
     if (event.memory) memory.put(event.memory);
-    if (event.usage) usage = event.usage;
+    if (event.usage) usage = event.usage, speed = event.timings?.predicted_per_second ?? 0;  // here, texts may arrive in one piece
     if (event.prompt_progress) answer.progress = event.prompt_progress;
     for (const choice of event.choices ?? []) {
       const delta = choice.delta ?? {content: choice.text};
       if (delta.content || delta.reasoning_content || delta.tool_calls) {
-        last = performance.now();
-        first ||= last;
+        first ||= performance.now();
         answer.progress = null;
       }
       answer.content += delta.content ?? "";
@@ -40,7 +39,7 @@ export async function generate(answer, messages, options, memory, onChange) {
   if (usage) {
     const cached = usage.prompt_tokens_details?.cached_tokens ?? 0;
     answer.stats = {tokens: usage.completion_tokens, read: usage.prompt_tokens - cached, reused: cached, evicted: usage.evicted_tokens,
-      ttft: first - begin, speed: last > first ? 1000 * (usage.completion_tokens - 1) / (last - first) : 0};
+      ttft: first - begin, speed};
   } else if (first) {
     answer.stats = {ttft: first - begin};
   }
