@@ -1,7 +1,7 @@
 // The memories of answers: those that are streamed, and in this browser's IndexedDB those of before a reload.
 import {Memory} from "./memory.js";
 
-const kStore = "memories", kMaxStored = 60;
+const kStore = "memories", kMaxStored = 20;
 const inPage = new Map();
 const stored = new Set();  // keys in the database
 const keyOf = (message, which) => `${message.id}/${which}`;
