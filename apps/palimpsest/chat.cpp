@@ -20,7 +20,8 @@ namespace palimpsest::cli {
 namespace {
 
 constexpr const char* kCommands = R"(/memory         the conversation, its ink fading where the cache forgot it
-/method NAME    goes on with another method (h2o, streaming:budget=256); the conversation is read again
+/method NAME    goes on with another method (h2o, streaming:budget=256), the same budget unless written;
+                the conversation is read again with the next message
 /budget N       the same method with another budget
 /undo           takes the last message and its answer back
 /edit [TEXT]    changes the last message (to TEXT) and answers it again
@@ -33,7 +34,8 @@ constexpr const char* kChatFooter =
     R"(Every line of standard input is a message. On a terminal, lines can be edited: Up and Down go through earlier
 messages, Ctrl-R searches them, Alt-Enter begins a line, and pasted lines are one message. Commands:
   /memory         the conversation, its ink fading where the cache forgot it
-  /method NAME    goes on with another method (h2o, streaming:budget=256); the conversation is read again
+  /method NAME    goes on with another method (h2o, streaming:budget=256), the same budget unless written;
+                  the conversation is read again with the next message
   /budget N       the same method with another budget
   /undo           takes the last message and its answer back
   /edit [TEXT]    changes the last message (to TEXT) and answers it again
@@ -60,7 +62,7 @@ class Chat {
 
   int talk() {
     if (lines_.terminal())
-      note(fmt::format("{}: {}\n{}{}{}", dialogue_.session().decoder().model().path(), method(), kCommands,
+      note(fmt::format("{}: {}\n{}{}{}", dialogue_.session().decoder().model().path(), dialogue_.method(), kCommands,
                        lines_.edits() ? "\n" : "", lines_.edits() ? LineEditor::keys() : ""));
     if (const std::string kept = auto_line(dialogue_.session().sequence().plan()); !kept.empty())
       fmt::print(stderr, "palimpsest: {}\n", kept);
@@ -120,11 +122,11 @@ class Chat {
                     })}},
         {"/method", {true, silent([&](const std::string& text) {
                        dialogue_.use(text);
-                       note("(now " + method() + ")");
+                       note("(now " + dialogue_.method() + unread() + ")");
                      })}},
         {"/budget", {true, silent([&](const std::string& text) {
                        dialogue_.limit(text);
-                       note("(now " + method() + ")");
+                       note("(now " + dialogue_.method() + unread() + ")");
                      })}},
         {"/save", {true, silent([&](const std::string& text) {
                      dialogue_.save(text);
@@ -137,7 +139,7 @@ class Chat {
         {"/undo", {false, silent([&](const std::string&) {
                      const auto words = dialogue_.undo();
                      note(words ? "(taken back: " + visible_text(words->substr(0, 60)) + ")"
-                                : "(nothing to take back)");
+                                : "(there is no message to take back)");
                    })}},
         {"/edit", {false, [&](const std::string& text) { return edit(text); }}},
     };
@@ -159,15 +161,25 @@ class Chat {
   }
 
   void stats() {
-    note(fmt::format("{}\n{} tokens in total, {}", summary_line(dialogue_.last(), dialogue_.session()),
-                     thousands(dialogue_.session().position()), method()));
+    const bool answered = dialogue_.last().prompt_tokens > 0;
+    const auto unread = static_cast<long long>(dialogue_.unread());
+    note(fmt::format("{}{} tokens in total{}; {}",
+                     answered ? summary_line(dialogue_.last(), dialogue_.session()) + "\n" : "",
+                     thousands(dialogue_.session().position() + unread), this->unread(), dialogue_.method()));
+  }
+
+  // Tokens that another method has to read; "": none.
+  std::string unread() const {
+    if (dialogue_.session().position() > 0 || dialogue_.unread() == 0) return "";
+    return fmt::format("; {} tokens are read again with the next message",
+                       thousands(static_cast<long long>(dialogue_.unread())));
   }
 
   void show_memory() {
     const Session& session = dialogue_.session();
     const MemoryMap map =
         session.memory_map({.first = std::max<Position>(0, session.position() - MemoryQuery::kMaxTokens)});
-    if (map.tokens.empty()) return note("(nothing was read yet)");
+    if (map.tokens.empty()) return note("(nothing was read yet" + unread() + ")");
     note(memory_text(map, dialogue_.vocabulary(), ink_of_terminal()) + "\n" + memory_line(map));
   }
 
@@ -194,10 +206,7 @@ class Chat {
           output_.write(piece);
           if (output_.closed()) interrupted() = true;
         },
-        [&](long long done, long long total) {
-          reading.update(done, total);
-          return true;
-        });
+        reading_progress(reading));
     output_.end_line();
     if (dialogue_.last().finish == Finish::kCancelled) rearm_interrupt();
   }
@@ -209,8 +218,6 @@ class Chat {
     else
       fmt::print(stderr, "\x1B[2m{}\x1B[0m\n", text);
   }
-
-  std::string method() const { return spell_short(dialogue_.session().method()); }
 
   Dialogue dialogue_;
   LineEditor lines_;

@@ -1,5 +1,7 @@
 #include "palimpsest/dialogue.h"
 
+#include <fmt/format.h>
+
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -11,6 +13,14 @@
 #include "palimpsest/text/system_prompt.h"
 
 namespace palimpsest::cli {
+namespace {
+
+// "h2o:budget=256"
+bool writes_budget(std::string_view method) {
+  return method.find(":budget=") != std::string_view::npos || method.find(",budget=") != std::string_view::npos;
+}
+
+}  // namespace
 
 Dialogue::Dialogue(const ChatFlags& flags)
     : flags_(flags),
@@ -61,6 +71,7 @@ void Dialogue::begin(const CacheFlags& cache) {
   flags_.cache = cache;
   unread_.clear();
   before_.clear();
+  last_ = {};
 }
 
 void Dialogue::read_later(const Conversation::Turn& turn) {
@@ -109,19 +120,19 @@ void Dialogue::remember(const std::string& words, std::string reply) {
 }
 
 std::optional<std::string> Dialogue::undo() {
-  if (before_.empty() || said_.empty()) return std::nullopt;
-  Before before = std::move(before_.back());
-  before_.pop_back();
+  if (said_.empty()) return std::nullopt;
   std::string words = std::move(said_.back().words);
   said_bytes_ -= words.size() + said_.back().reply.size();
   said_.pop_back();
-  if (rewind(before.position)) {
-    conversation_ = std::move(before.conversation);
-    unread_ = std::move(before.unread);
+  if (!before_.empty() && rewind(before_.back().position)) {
+    conversation_ = std::move(before_.back().conversation);
+    unread_ = std::move(before_.back().unread);
   } else {
     session_->clear();
     repeat(flags_.system, said_);
   }
+  if (!before_.empty()) before_.pop_back();
+  last_ = {};
   return words;
 }
 
@@ -140,6 +151,7 @@ bool Dialogue::rewind(Position position) {
 void Dialogue::reset() {
   conversation_.reset();
   session_->clear();
+  last_ = {};
   said_.clear();
   unread_.clear();
   before_.clear();
@@ -162,21 +174,33 @@ void Dialogue::repeat(const std::string& system, const std::deque<Said>& said) {
 
 void Dialogue::use(const std::string& method) {
   CacheFlags cache = flags_.cache;
+  if (writes_budget(method))
+    cache.budget.reset();
+  else if (!cache.budget && writes_budget(cache.method))
+    cache.budget = get_option(parse_method(cache.method), "budget");
   cache.method = method;
   cache.policy.reset();
   cache.mechanism.reset();
   cache.positions.reset();
-  cache.budget.reset();
   cache.sinks.reset();
   begin(cache);
   repeat(flags_.system, said_);
+}
+
+std::string Dialogue::method() const {
+  const Method& method = session_->method();
+  const std::string name = spell_short(method);
+  if (!method.evicts())
+    return name + ", evicts nothing" +
+           (flags_.cache.budget ? fmt::format("; budget {} stays for other methods", *flags_.cache.budget) : "");
+  return writes_budget(name) ? name : fmt::format("{}, budget {}", name, method.budget);
 }
 
 void Dialogue::limit(const std::string& budget) {
   if (!session_->method().evicts())
     fail("method {} evicts nothing: choose another with /method", session_->method().name);
   CacheFlags cache = flags_.cache;
-  cache.budget = budget;
+  cache.budget = budget;  // replaces the one that the method writes
   begin(cache);
   repeat(flags_.system, said_);
 }

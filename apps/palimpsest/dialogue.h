@@ -35,15 +35,16 @@ class Dialogue {
 
   // Reads a message and writes the answer. `words`: UTF-8. Ctrl-C (interrupted()) stops the answer, not the dialogue.
   const Generation& answer(const std::string& words, const Emit& emit, const Session::Progress& progress);
-  const Generation& last() const { return last_; }
+  const Generation& last() const { return last_; }  // no prompt tokens: none of this text
 
-  // Takes the last message and its answer back. Tokens that were evicted meanwhile stay evicted. Returns the message;
-  // nullopt: there is none, or more than kMaxUndo were taken back.
+  // Takes the last message and its answer back. Returns the message; nullopt: there is none. The newest kMaxUndo
+  // messages of a method are taken back from its cache: tokens that were evicted meanwhile stay evicted. Before them,
+  // the conversation is read again with the next message.
   std::optional<std::string> undo();
   static constexpr std::size_t kMaxUndo = 64;
   void reset();
-  // Continues with another method or budget: the conversation is read again with the next message. Throws Error,
-  // unchanged.
+  // Continues with another method or budget: the conversation is read again with the next message. A budget that was
+  // written stays, if the method evicts and writes none itself. Throws Error, unchanged.
   void use(const std::string& method);
   void limit(const std::string& budget);
   // The messages as JSON: {"system": "...", "messages": [{"role": "user", "content": "..."}, ...]}. Throw Error.
@@ -51,6 +52,8 @@ class Dialogue {
   void load(const std::string& path);
 
   const Session& session() const { return *session_; }
+  std::string method() const;                            // "h2o, budget 256"; "full, evicts nothing; ..."
+  std::size_t unread() const { return unread_.size(); }  // tokens that the next message reads first
   const Vocabulary& vocabulary() const { return *loaded_.vocabulary; }
   std::size_t messages() const { return said_.size(); }
 

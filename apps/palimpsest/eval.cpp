@@ -116,7 +116,7 @@ nlohmann::json as_json(const CacheUse& cache_use) {
 }
 
 std::string cache_use_text(const CacheUse& cache_use) {
-  return fmt::format("cache {}, {}{} evicted", human_bytes(cache_use.cache_bytes_peak),
+  return fmt::format("cache and tables {}, {}{} evicted", human_bytes(cache_use.cache_bytes_peak),
                      cache_use.protection.empty() ? "" : cache_use.protection + " protected, ",
                      thousands(cache_use.evicted));
 }

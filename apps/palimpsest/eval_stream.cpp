@@ -104,8 +104,8 @@ void print_report(const StreamResult& result, const StreamOptions& options) {
       std::exp(mean_of_tenth(result, true, &StreamWindow::nll)),
       std::exp(mean_of_tenth(result, false, &StreamWindow::full_cache_nll)),
       std::exp(mean_of_tenth(result, true, &StreamWindow::full_cache_nll)));
-  fmt::print("{} tokens, {} evicted, cache {} (peak {})\n", thousands(result.tokens), thousands(result.evicted),
-             human_bytes(result.cache_bytes), human_bytes(result.cache_bytes_peak));
+  fmt::print("{} tokens, {} evicted, cache and tables {} (peak {})\n", thousands(result.tokens),
+             thousands(result.evicted), human_bytes(result.cache_bytes), human_bytes(result.cache_bytes_peak));
 }
 
 Chart chart_of(const StreamResult& result, const std::string& title, const std::string& method) {

@@ -235,8 +235,10 @@ void print(const Json& m) {
   const Json& c = m["cache"];
   std::string cost = fmt::format("{} per token in {}; ", bytes(c["bytes_per_token"]), c["type"].get<std::string>());
   if (c.contains("budget"))
-    cost += fmt::format("{} at a budget of {}; ", bytes(c["bytes_at_budget"]), thousands(c["budget"].get<long long>()));
-  line("cache", fmt::format("{}{} at the trained context", cost, bytes(c["bytes_at_trained_context"])));
+    cost +=
+        fmt::format("{} for a budget of {}; ", bytes(c["bytes_at_budget"]), thousands(c["budget"].get<long long>()));
+  line("keys and values", fmt::format("{}{} for the trained context of {}", cost, bytes(c["bytes_at_trained_context"]),
+                                      thousands(number("trained_context"))));
   if (!c.contains("footprint")) return;
   fmt::print("\n");
   print_cache_terms(c["footprint"]);

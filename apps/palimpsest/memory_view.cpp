@@ -97,7 +97,7 @@ std::string memory_line(const MemoryMap& map) {
   long long all = 0, some = 0, none = 0;
   for (const MemoryMap::Token& token : map.tokens)
     ++(token.kept + token.merged == 0 ? none : token.kept + token.merged < map.heads ? some : all);
-  std::string line = fmt::format("{} tokens: {} in all {} heads, {} in some, {} forgotten; cache {}",
+  std::string line = fmt::format("{} tokens: {} in all {} heads, {} in some, {} forgotten; keys and values {}",
                                  thousands(std::ssize(map.tokens)), thousands(all), map.heads, thousands(some),
                                  thousands(none), human_bytes(map.bytes.cache));
   if (map.bytes.limit > 0) line += fmt::format(", limit {}", human_bytes(map.bytes.limit));

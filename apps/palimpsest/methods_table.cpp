@@ -59,8 +59,17 @@ Json memory_of(const Method& method, const Hyperparameters& hyper) {
   return {{"bytes", terms["writing"]["bytes"]}, {"tokens", terms["writing"]["tokens"]}, {"bounded", terms["bounded"]}};
 }
 
+// Throws Error if the model lacks a file that the method needs.
+void check_files(const Method& method, const Model& model) {
+  SessionOptions options;
+  options.method = method;
+  PlanTarget target = plan_target(model.hyper(), options);
+  target.model = [&] { return policy_model(model, method); };
+  const MethodPlan plan(method, std::move(target));
+}
+
 std::string memory_text(const Json& row) {
-  if (row.contains("error")) return "-";
+  if (!row.contains("memory")) return "-";
   const Json& memory = row["memory"];
   const std::string bytes = human_bytes(memory["bytes"].get<std::size_t>());
   return memory["bounded"].get<bool>() ? bytes : bytes + " +";
@@ -85,8 +94,11 @@ Json methods_table(const std::optional<std::string>& budget, const Model* model)
                 {"positions", get_option(method, "positions")}};
     try {
       validate(method);
-      if (model != nullptr) row["memory"] = memory_of(method, model->hyper());
-    } catch (const Error& error) {  // budget too small, or positions that this model does not support
+      if (model != nullptr) {
+        row["memory"] = memory_of(method, model->hyper());
+        if (!model->path().empty()) check_files(method, *model);
+      }
+    } catch (const Error& error) {  // budget too small, positions that this model does not support, or a missing file
       row["error"] = error.what();
     }
     rows.push_back(row);

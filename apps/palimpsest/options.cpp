@@ -304,11 +304,12 @@ std::string auto_line(const MethodPlan& plan) {
   const PlanTarget& target = plan.target();
   const LayerGeometry& layer = target.shape.geometry.layer(0);
   const CacheTypes types = {layer.key_type, layer.value_type};
+  const std::size_t pages = decode_bytes(plan).pages;
   const std::string limits = fmt::format(
-      "{}{}{} of {}",
-      target.trained_context > 0 ? fmt::format("trained context {}, ", thousands(target.trained_context)) : "",
-      types == CacheTypes(CacheType::kF16) ? "" : fmt::format("{}, ", name_of(types)), human_bytes(cache_bytes(plan)),
-      target.memory == 0 ? "the machine's memory" : human_bytes(target.memory));
+      "{}{}keys and values {}, tables {} of {}",
+      target.trained_context > 0 ? fmt::format("trained context {}; ", thousands(target.trained_context)) : "",
+      types == CacheTypes(CacheType::kF16) ? "" : fmt::format("{}; ", name_of(types)), human_bytes(pages),
+      human_bytes(cache_bytes(plan) - pages), target.memory == 0 ? "the machine's memory" : human_bytes(target.memory));
   const std::string whole =
       m.prompt_max > m.budget ? fmt::format("; of a prompt {} are read first", thousands(m.prompt_max)) : "";
   return fmt::format("auto keeps all of the first {} tokens ({}), then evicts by {}{}; protected: {}",

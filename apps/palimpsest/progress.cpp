@@ -35,6 +35,7 @@ std::string progress_line(const std::string& label, const std::string& unit, lon
   const std::string speed =
       fmt::format("{}/s", rate >= 10 ? thousands(static_cast<long long>(rate)) : fmt::format("{:.1f}", rate));
   if (total <= 0) return fmt::format("{}  {} {}  {}", label, thousands(done), unit, speed);
+  if (done == 0) return fmt::format("{}  {} {}", label, thousands(total), unit);
   constexpr long long kWidth = 20;
   const long long filled = std::clamp(done * kWidth / total, 0LL, kWidth);
   return fmt::format("{}  [{:#<{}}{:-<{}}] {:3}%  {} of {} {}  {}  {} left", label, "", filled, "", kWidth - filled,
@@ -45,9 +46,16 @@ std::string progress_line(const std::string& label, const std::string& unit, lon
 Progress::Progress(std::string label, std::string unit)
     : label_(std::move(label)), unit_(std::move(unit)), terminal_(isatty(STDERR_FILENO) == 1) {}
 
+void Progress::begin(long long total) {
+  if (terminal_) draw(0, total, Clock::now());
+}
+
 void Progress::update(long long done, long long total) {
   const auto now = Clock::now();
-  if (!terminal_ || now - start_ < kPatience || now - drawn_ < kRedraw) return;
+  if (terminal_ && (shown_ || now - start_ >= kPatience) && now - drawn_ >= kRedraw) draw(done, total, now);
+}
+
+void Progress::draw(long long done, long long total, Clock::time_point now) {
   drawn_ = now;
   shown_ = true;
   const std::chrono::duration<double> elapsed = now - start_;

@@ -1,4 +1,4 @@
-// A progress line on a terminal (stderr), shown after two seconds:
+// A progress line on a terminal (stderr), shown after two seconds or by begin():
 //
 //   reading  [##########----------]  51%  52,224 of 102,400 tokens  1,034/s  0:49 left
 #pragma once
@@ -15,11 +15,14 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
+  void begin(long long total);                   // shows the line at once: the first update may come late
   void update(long long done, long long total);  // total < 0: unknown
   void clear();                                  // erases the line
 
  private:
   using Clock = std::chrono::steady_clock;
+  void draw(long long done, long long total, Clock::time_point now);
+
   std::string label_, unit_;
   bool terminal_, shown_ = false;
   Clock::time_point start_ = Clock::now(), drawn_{};

@@ -136,6 +136,7 @@ void print_json(const Session& session, const Sampler& sampler, const Generation
   out["cache_tokens"] = cache.occupied();
   out["cache_bytes"] = cache.bytes_in_use();
   out["cache_bytes_peak"] = cache.bytes_peak();
+  out["cache_bytes_tables"] = cache.bytes_tables();
   out["cache_slots_per_token"] = cache.slots_per_token();
   out["rss_bytes_peak"] = resident_bytes_peak();
   out["seed"] = sampler.seed();
@@ -249,11 +250,8 @@ int run(const RunFlags& flags) {
     if (!writing) writing.emplace("writing", "tokens");
     writing->update(session.position() - static_cast<long long>(prompt.size()) + 1, flags.generate.max_tokens);
   };
-  const Generation g = generate(session, sampler, *loaded.vocabulary, prompt, generate_options, emit, cancel,
-                                [&](long long done, long long total) {
-                                  reading.update(done, total);
-                                  return true;
-                                });
+  const Generation g =
+      generate(session, sampler, *loaded.vocabulary, prompt, generate_options, emit, cancel, reading_progress(reading));
   reading.clear();
   writing.reset();
   if (flags.json)

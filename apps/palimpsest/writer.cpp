@@ -7,7 +7,6 @@
 #include <cstring>
 
 #include "palimpsest/core/error.h"
-#include "palimpsest/progress.h"
 #include "palimpsest/system.h"
 #include "palimpsest/text/visible_text.h"
 
@@ -37,6 +36,16 @@ void StandardOutput::write(std::string_view text) {
 
 void StandardOutput::end_line() {
   if (!at_line_start_) write("\n");
+}
+
+Session::Progress reading_progress(Progress& progress) {
+  return [&progress](long long done, long long total) {
+    if (done > 0)
+      progress.update(done, total);
+    else if (total > kDefaultChunk)
+      progress.begin(total);
+    return true;
+  };
 }
 
 std::string summary_line(const Generation& g, const Session& session) {

@@ -9,6 +9,7 @@
 
 #include "palimpsest/engine/generator.h"
 #include "palimpsest/options.h"
+#include "palimpsest/progress.h"
 
 namespace palimpsest::cli {
 
@@ -30,6 +31,9 @@ class StandardOutput {
   const bool terminal_ = isatty(STDOUT_FILENO) == 1;
   bool closed_ = false, at_line_start_ = true;
 };
+
+// For generate(): shows a prompt of more than a chunk at once, others after a while. `progress` outlives it.
+Session::Progress reading_progress(Progress& progress);
 
 // "512 tokens, 0.81 ms each (p99 1.20), 1234 tokens/s; TTFT 12 ms, 6 prompt tokens; cache 320.0 KiB (peak ...), 260
 // evicted; 4 sinks protected"

@@ -54,11 +54,11 @@ class MemoryMap:
     head: HeadMemory | None
     """Of the head that was asked for."""
     cache_bytes: int
-    """In use."""
+    """Keys and values, in whole pages."""
     limit_bytes: int
     """Max while text is generated; 0: the method has no bound."""
     full_bytes: int
-    """Keys and values of all tokens of the text."""
+    """What a cache that keeps all tokens of the text would take, in whole pages."""
 
     @property
     def share(self) -> NDArray[np.float64]:

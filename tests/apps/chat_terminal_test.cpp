@@ -146,6 +146,26 @@ TEST_F(ChatTerminal, PastedLinesAreOneMessage) {
   enter("/exit");
 }
 
+TEST_F(ChatTerminal, ALongMessageShowsWhatWasReadUntilTheAnswer) {
+  start();
+  if (IsSkipped() || HasFatalFailure()) return;
+  std::string words;
+  for (int i = 0; i < 600; ++i) words += "dog ";
+  const std::string written = scratch_ + "/written";  // all that the terminal got
+  tmux({"pipe-pane", "-o", "cat > '" + written + "'"});
+  tmux({"set-buffer", words + "."});
+  tmux({"paste-buffer", "-p"});
+  wait_for("g .");
+  press("Enter");
+  wait_for("\n>\n");
+  EXPECT_EQ(screen().find("reading"), std::string::npos) << screen();
+  std::ifstream file(written, std::ios::binary);
+  const std::string bytes{std::istreambuf_iterator<char>(file), {}};
+  EXPECT_NE(bytes.find("\rreading  6"), std::string::npos) << bytes.size();
+  EXPECT_NE(bytes.find(" tokens\x1b[K"), std::string::npos) << bytes.size();
+  enter("/exit");
+}
+
 TEST_F(ChatTerminal, UndoEditMethodAndBudget) {
   start();
   if (IsSkipped() || HasFatalFailure()) return;
@@ -162,7 +182,7 @@ TEST_F(ChatTerminal, UndoEditMethodAndBudget) {
   enter("/budget 24");
   wait_for("(now streaming");
   enter("/method h2o:budget=40");
-  wait_for("(now h2o:budget=40)");
+  wait_for("(now h2o:budget=40; ");
   enter("And?");
   settle();
   const auto talk = saved();

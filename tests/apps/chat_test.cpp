@@ -97,7 +97,7 @@ TEST_F(ChatTest, UndoTakesAMessageBack) {
   EXPECT_EQ(done.out, whole + other.substr(first.size()));
   EXPECT_NE(done.err.find("(taken back: And then?)"), std::string::npos) << done.err;
   EXPECT_NE(done.err.find("(taken back: Hello)"), std::string::npos) << done.err;
-  EXPECT_NE(done.err.find("(nothing to take back)"), std::string::npos) << done.err;
+  EXPECT_NE(done.err.find("(there is no message to take back)"), std::string::npos) << done.err;
 }
 
 TEST_F(ChatTest, EditAnswersTheChangedMessage) {
@@ -115,8 +115,48 @@ TEST_F(ChatTest, AnotherMethodReadsTheConversationAgain) {
   EXPECT_EQ(done.code, 0) << done.err;
   const std::string whole = command(chat({"--method", "full"}), "My name is Otto.\nAnd then?\n").out;
   EXPECT_EQ(done.out, whole);  // 200 tokens hold this conversation
-  for (const char* part : {"(now streaming)", "(now streaming:budget=200)", "nosuch", "full cache"})
+  for (const char* part : {"(now streaming, budget 256; ", "(now streaming:budget=200; ", "nosuch", "full cache"})
     EXPECT_NE(done.err.find(part), std::string::npos) << part << "\n" << done.err;
+}
+
+TEST_F(ChatTest, AnotherMethodHasTheMessagesBeforeIt) {
+  const Finished done = command(chat({"--method", "full"}),
+                                "Hello\nNo, wait\n/method streaming:budget=256\n/stats\n/memory\n/undo\nAnd then?\n"
+                                "/method h2o\n/undo\n/undo\n/undo\n/stats\n");
+  EXPECT_EQ(done.code, 0) << done.err;
+  const std::string whole = command(chat({"--method", "full"}), "Hello\nNo, wait\n").out;
+  const std::string other = command(chat({"--method", "full"}), "Hello\nAnd then?\n").out;
+  const std::string first = command(chat({"--method", "full"}), "Hello\n").out;
+  EXPECT_EQ(done.out, whole + other.substr(first.size())) << done.err;
+  for (const char* part : {"tokens in total; ", " tokens are read again with the next message; streaming, budget 256",
+                           "(nothing was read yet; ", "(taken back: No, wait)", "(taken back: And then?)",
+                           "(taken back: Hello)", "(there is no message to take back)", "\n0 tokens in total; h2o"})
+    EXPECT_NE(done.err.find(part), std::string::npos) << part << "\n" << done.err;
+}
+
+TEST_F(ChatTest, AnotherMethodKeepsTheBudget) {
+  const auto notes = [&](const Words& flags, const std::string& input) {
+    const Finished done = command(chat(flags), input);
+    EXPECT_EQ(done.code, 0) << done.err;
+    return done.err;
+  };
+  EXPECT_EQ(notes({"--method", "streaming:budget=99"},
+                  "/method h2o\n/method full\n/method ems\n/method h2o:budget=80\n/budget 70\n/method streaming\n"),
+            "(now h2o:budget=99)\n(now full, evicts nothing; budget 99 stays for other methods)\n(now ems:budget=99)\n"
+            "(now h2o:budget=80)\n(now h2o:budget=70)\n(now streaming:budget=70)\n");
+  EXPECT_EQ(notes({"--method", "streaming", "--budget", "98"}, "/method h2o\n"), "(now h2o:budget=98)\n");
+  EXPECT_EQ(notes({"--method", "streaming"}, "/method h2o\n"), "(now h2o, budget 256)\n");  // none was written
+  const std::string refused = notes({"--method", "streaming:budget=9"}, "/method snapkv\n/stats\n");
+  EXPECT_NE(refused.find("budget 9 is below"), std::string::npos) << refused;
+  EXPECT_NE(refused.find("; streaming:budget=9"), std::string::npos) << refused;
+}
+
+TEST_F(ChatTest, ALongMessageInAPipeShowsNoProgress) {
+  std::string words;
+  for (int i = 0; i < 600; ++i) words += "dog ";
+  const Finished done = command(chat({"--method", "streaming"}), words + "\n");
+  EXPECT_EQ(done.code, 0);
+  EXPECT_EQ(done.err, "");
 }
 
 TEST_F(ChatTest, SavedMessagesGoOn) {

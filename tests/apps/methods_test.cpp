@@ -5,15 +5,18 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "tests/apps/command.h"
+#include "tests/support/own_file.h"
 
 namespace palimpsest::testing {
 namespace {
 
+namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 const std::filesystem::path kModel = std::filesystem::path(default_model());
@@ -127,6 +130,23 @@ TEST(Methods, ABudgetThatIsTooSmallForOneIsSaidBesideIt) {
   EXPECT_NE(row_of(list, "random")["error"].get<std::string>().find("raise it to at least 37"), std::string::npos);
   expect_refused({"methods", "--budget", "many"}, "budget");
   expect_refused({"methods", "-m", "no-such.gguf"}, "no-such.gguf");
+}
+
+TEST(Methods, AMissingFileIsSaidBesideTheMethod) {
+  const fs::path path = own_file("bare.gguf");
+  fs::copy_file(kModel, path, fs::copy_options::overwrite_existing);
+  const Json list = listed({"-m", path.string()});
+  for (const char* name : {"kvzap", "temporal", "learned", "duo", "triattention"}) {
+    ASSERT_TRUE(row_of(list, name).contains("error")) << name;
+    const std::string why = row_of(list, name)["error"];
+    EXPECT_NE(why.find("beside the model"), std::string::npos) << why;
+    EXPECT_NE(why.find("`palimpsest fit -m MODEL`"), std::string::npos) << why;
+  }
+  EXPECT_FALSE(row_of(list, "h2o").contains("error"));
+  const std::string file = fs::path(path).replace_extension(".kvzap").filename().string();
+  const std::string out = command({"methods", "-m", path.string()}).out;
+  EXPECT_NE(out.find("\nkvzap: policy kvzap needs " + file + " beside the model: "), std::string::npos) << out;
+  fs::remove(path);
 }
 
 TEST(Methods, FitATerminal) {

@@ -373,7 +373,7 @@ TEST_F(RunTest, ShowsItsMemory) {
   EXPECT_EQ(shown.code, 0) << shown.err;
   EXPECT_EQ(shown.out, text);
   EXPECT_NE(shown.err.find("[-"), std::string::npos) << shown.err;  // not a terminal: marks instead of ink
-  EXPECT_NE(shown.err.find(" forgotten; cache "), std::string::npos) << shown.err;
+  EXPECT_NE(shown.err.find(" forgotten; keys and values "), std::string::npos) << shown.err;
   EXPECT_EQ(shown.err.find('\x1B'), std::string::npos);
 
   const std::string page = write_file("memory.html", "").string();

@@ -230,8 +230,8 @@ TEST(Budgets, WhatCannotShareByScoresIsRefused) {
   EXPECT_NE(refusal("streaming:split=ada,schedule=prompt").find("its scores are equal for all heads"),
             std::string::npos);
   EXPECT_NE(refusal("tova:split=ada,schedule=prompt").find("decides for all heads of a layer"), std::string::npos);
-  EXPECT_NE(refusal("duo").find("no list of heads lies beside the model"), std::string::npos);
-  EXPECT_NE(refusal("snapkv:split=profile").find("no list of shares lies beside the model (model.profile"),
+  EXPECT_NE(refusal("duo").find("split duo needs a file beside the model (model.duo"), std::string::npos);
+  EXPECT_NE(refusal("snapkv:split=profile").find("split profile needs a file beside the model (model.profile"),
             std::string::npos);
 }
 

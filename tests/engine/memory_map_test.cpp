@@ -162,6 +162,24 @@ TEST(MemoryMap, IsTheCacheAtEveryStep) {
   }
 }
 
+// One size for one thing: what method full takes for these tokens, in whole pages.
+TEST(MemoryMap, TheFullCacheIsThatOfMethodFull) {
+  const auto tokens = random_tokens(150, 5);
+  const auto decoder = std::make_shared<Decoder>(synthetic_model(), 1);
+  Session full(decoder, session_options("full", 16)), small(decoder, session_options("streaming:budget=48", 16));
+  for (const TokenId token : tokens) {
+    full.decode(token);
+    small.decode(token);
+    const MemoryBytes whole = memory_bytes(full.sequence()), part = memory_bytes(small.sequence());
+    ASSERT_EQ(whole.cache, full.cache().bytes_in_use());
+    ASSERT_EQ(whole.full, whole.cache) << full.position();
+    ASSERT_EQ(part.full, whole.cache) << full.position();
+    ASSERT_LE(part.cache, part.full);
+    ASSERT_LE(part.cache, part.limit);
+    ASSERT_EQ(part.limit, decode_bytes(small.sequence().plan()).pages);
+  }
+}
+
 TEST(MemoryMap, TheLogAloneGivesTheCache) {
   const auto tokens = random_tokens(200, 4);
   for (const char* method : kMapped)

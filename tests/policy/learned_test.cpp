@@ -70,7 +70,7 @@ TEST(Learned, FilesThatAreNotItsOwnAreRefused) {
   EXPECT_NE(refusal(model).find("there is no scorer"), std::string::npos);
   PolicyModel other = model;
   other.scorer = "auto";
-  EXPECT_NE(refusal(other).find("none.scorer"), std::string::npos) << "beside the model";
+  EXPECT_NE(refusal(other).find("policy learned needs none.scorer beside the model: "), std::string::npos);
   other.path = "";
   EXPECT_NE(refusal(other).find("random weights"), std::string::npos);
 

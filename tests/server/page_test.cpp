@@ -1,5 +1,9 @@
 // The page at "/": complete, guarded by a policy of its own, and reachable without a key. `make page-check` drives it.
+#include <filesystem>
+
 #include "tests/server/server_fixture.h"
+#include "tests/support/own_file.h"
+#include "tests/support/shared_dir.h"
 
 namespace palimpsest::testing {
 namespace {
@@ -46,8 +50,30 @@ TEST(Page, NeedsNoKeyButItsRequestsDo) {
   for (const Json& method : methods) {
     EXPECT_FALSE(method["summary"].get<std::string>().empty());
     EXPECT_NE(method["id"], "window-recompute");  // it has no cache: the server refuses it
+    EXPECT_TRUE(method["error"].is_null()) << method;
+    EXPECT_GE(method["budget"], 0) << method;
   }
   EXPECT_EQ(server.client().Post("/", "", "text/plain")->status, 405);
+}
+
+// A model without the files that `palimpsest fit` makes.
+TEST(Page, MethodsSayWhyTheModelCannotRunThem) {
+  ServerSetup setup;
+  const std::string path = own_file("bare.gguf");
+  std::filesystem::copy_file(default_model(), path, std::filesystem::copy_options::overwrite_existing);
+  setup.model = Model::load(path);
+  Running server(setup);
+  const Json methods = Json::parse(server.client().Get("/v1/methods")->body)["data"];
+  std::string refused;
+  for (const Json& method : methods) {
+    if (method["error"].is_null()) continue;
+    const std::string id = method["id"], why = method["error"];
+    refused += id + " ";
+    EXPECT_NE(why.find("`palimpsest fit -m MODEL`"), std::string::npos) << why;
+    EXPECT_EQ(server.refusal(kText, {{"prompt", "x"}, {"cache", {{"method", id}}}}), std::pair(400, why));
+  }
+  EXPECT_EQ(refused, "triattention duo learned kvzap temporal ");
+  std::filesystem::remove(path);
 }
 
 }  // namespace

@@ -50,6 +50,13 @@ class Checks:
         assert not page.page.evaluate("Boolean(window.hacked)")
         page.close()
 
+    @staticmethod
+    def answer(page, chunks):
+        """Answers chats with a fabricated stream."""
+        page.page.route("**/v1/chat/completions", lambda route: route.fulfill(
+            body="".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks()) + "data: [DONE]\n\n",
+            content_type="text/event-stream"))
+
     def api(self, path):
         return json.load(urllib.request.urlopen(self.server.url + path))
 
@@ -162,6 +169,135 @@ class Checks:
         page.send("And then?")
         self.end(page)
 
+    def check_compare_is_one_click(self):
+        page = self.page({"method": "streaming", "budget": "32", "max_tokens": "80"})
+        page.page.click("#compare-toggle")
+        assert not page.page.locator("#settings").is_visible()
+        assert [page.page.locator(name).input_value() for name in ("#method", "#method2")] == ["streaming", "full"]
+        page.page.locator("#method2").select_option("h2o")
+        page.page.fill("#budget2", "40")
+        page.send("Tell me a story about a dog.")
+        labels = page.page.locator(".variant .label").all_inner_texts()
+        assert labels == ["1. streaming, budget 32", "2. h2o, budget 40"], labels
+        assert "Dotted underlines" in page.page.locator(".variants + .stats").inner_text()
+        page.page.click("#compare-toggle")
+        assert page.page.locator("#method2").count() == 0
+        self.end(page)
+
+    def check_compare_blames_no_eviction_that_was_not(self):
+        page = self.page({"compare": True, "method": "auto", "method2": "full", "max_tokens": "20", "seed": ""})
+        seeds = []
+        page.page.on("request", lambda one: seeds.append(json.loads(one.post_data)["seed"]) if one.post_data else None)
+        page.send("Hello.")
+        assert "either cache evicted a token" in page.page.locator(".variants + .stats").inner_text()
+        assert len(seeds) == 2 and seeds[0] == seeds[1], seeds  # only the caches differ
+        texts = iter(["a red kite", "a blue kite"])
+
+        self.answer(page, lambda: [
+            {"choices": [{"delta": {"content": next(texts)}}]},
+            {"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": 3, "evicted_tokens": 0}}])
+        page.send("Go on.")
+        said = page.page.locator(".variants + .stats").last.inner_text()
+        assert "eviction is not why the answers differ" in said and page.page.locator(".diff").count() > 0, said
+        self.end(page)
+
+    def check_heat_map_fits(self):
+        heads = [3] * 29 + [2]  # of layers
+        layout = {"heads": heads, "tables": list(range(sum(heads))), "method": "h2o", "budget": 2, "sinks": 0}
+        chunks = [{"choices": [{"delta": {"content": "x"}}]},
+                  {"choices": [], "memory": {"choice": 0, "read": 2, "first": 0, "bytes": [1, 2, 3], "tokens": ["a", " b"],
+                                             "layout": layout, "changes": [1, 88, 0, -1], "last": True}}]
+        for viewport in [b.DESK, b.PHONE]:
+            page = self.page(viewport=viewport)
+            self.answer(page, lambda: chunks)
+            page.send("Hello.")
+            if viewport is b.PHONE:
+                page.page.locator("header").get_by_role("button", name="Memory").click()
+            cells = page.page.locator(".heat i")
+            assert cells.count() == sum(heads)
+            right = page.page.evaluate("document.getElementById('memory').getBoundingClientRect().right")
+            boxes = [cells.nth(i).bounding_box() for i in range(cells.count())]
+            assert all(box["x"] + box["width"] <= right and box["width"] >= 10 for box in boxes), (viewport, boxes, right)
+            cells.last.click()
+            assert page.page.get_by_label("Layer").input_value() == "29"
+            assert page.page.get_by_label("Head", exact=True).input_value() == "1"
+            page.wait()
+            assert [gone for *_, gone in page.tokens()] == [True, False]
+            self.end(page)
+
+    def check_reload_keeps_the_memory(self):
+        page = self.page({"method": "h2o", "budget": "40", "max_tokens": "120"})
+        page.send("Tell me a story about a dog and a red kite in the barn.")
+        shown = (page.tokens(), page.page.locator(".summary").first.inner_text(), page.answers())
+        assert any(gone for *_, gone in shown[0])
+        page.until("indexedDB.databases().then((all) => all.length)")
+        page.page.reload()
+        b.until(lambda: page.page.locator(".text span[data-p]").count() > 0, "the memory of before the reload")
+        page.wait()
+        assert shown == (page.tokens(), page.page.locator(".summary").first.inner_text(), page.answers())
+        assert [page.page.locator(name).input_value() for name in ("#method", "#budget")] == ["h2o", "40"]
+        page.page.get_by_label("Time: tokens read").evaluate("s => { s.value = '30'; s.dispatchEvent(new Event('input')); }")
+        page.wait()
+        assert page.page.locator(".text span[data-p]:not([hidden])").count() == 30
+        # What was written before a reload in the middle of an answer stays.
+        page.page.click("#settings-open")
+        page.page.get_by_label("Max tokens").fill("100000")
+        page.page.get_by_role("button", name="Done").click()
+        page.send("Tell me a long one.", wait=False)
+        b.until(lambda: len(page.answers()[-1]) > 200, "a text that grows")
+        page.page.reload()
+        page.until("document.querySelectorAll('.message').length === 4")
+        assert len(page.answers()[-1]) > 200 and "Stopped." in page.answers()[-1]
+        page.page.get_by_label("Delete Tell me a story").click()
+        page.page.reload()
+        page.until("!document.querySelector('.message')")
+        assert page.page.locator(".text span[data-p]").count() == 0
+        self.end(page)
+
+    def check_copies_and_examples(self):
+        page = self.page({"max_tokens": "30"})
+        page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+        page.page.locator(".examples button").first.click()
+        b.until(lambda: page.page.locator(".message.assistant").count() == 1, "an answer")
+        page.wait()
+        page.page.get_by_label("Copy this message of Model").click()
+        page.page.get_by_text("Copied").first.wait_for()
+        assert page.page.evaluate("navigator.clipboard.readText()").strip() == page.answers()[0].strip()
+        code = "def f():\n    return '<b>'"
+        self.answer(page, lambda: [{"choices": [{"delta": {"content": f"So:\n\n```python\n{code}\n```\n"}}]}])
+        page.send("Go on.")
+        page.page.get_by_label("Copy this code").click()
+        page.page.get_by_text("Copied").first.wait_for()
+        assert page.page.evaluate("navigator.clipboard.readText()") == code
+        self.end(page)
+
+    def check_progress_of_a_long_prompt(self):
+        page = self.page({"method": "streaming", "budget": "64", "max_tokens": "5"})
+        page.send("The dog ran into the barn and found a red kite there. " * 900, wait=False)
+        b.until(lambda: page.page.locator("progress").count(), "a bar of progress")
+        texts = page.page.locator(".message.assistant .body .stats")
+        said = b.until(lambda: next((text for text in texts.all_inner_texts() if " left" in text), ""), "how much is left")
+        assert said.startswith("Reading: ") and " tokens, " in said, said
+        page.wait()
+        assert page.page.locator("progress").count() == 0 and "Reading" not in page.answers()[-1]
+        self.end(page)
+
+    def check_methods_that_cannot_run(self):
+        with tempfile.TemporaryDirectory() as folder:
+            bare = pathlib.Path(folder) / "bare.gguf"  # without the files beside the default model
+            bare.symlink_to(REPO / "models" / "palimpsest-stories.gguf")
+            server = self.serve("-m", bare)
+            try:
+                page = self.page(server=server)
+                assert page.page.locator('#method option[value="kvzap"]').is_disabled()
+                assert page.page.locator('#method option[value="h2o"]').is_enabled()
+                page.page.locator(".missing summary").click()
+                said = page.page.locator(".missing").inner_text()
+                assert "bare.kvzap" in said and "palimpsest fit -m MODEL" in said, said
+                self.end(page)
+            finally:
+                server.end()
+
     def check_key(self):
         server = self.serve("--api-key", "secret")
         try:
@@ -187,8 +323,7 @@ class Checks:
                   {"choices": [{"delta": {"tool_calls": [{"index": 0, "id": "1", "function": {"name": HOSTILE, "arguments": HOSTILE}}]}}]},
                   {"choices": [], "memory": {"choice": 0, "read": 2, "first": 0, "bytes": [1, 2, 3], "tokens": [HOSTILE, "\u202e"],
                                              "layout": {"heads": [1], "tables": [0], "method": HOSTILE, "budget": 2, "sinks": 0}, "changes": []}}]
-        stream = "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks) + "data: [DONE]\n\n"
-        page.page.route("**/v1/chat/completions", lambda route: route.fulfill(body=stream, content_type="text/event-stream"))
+        self.answer(page, lambda: chunks)
         page.send("Go on.")
         assert page.page.locator("#layout img, #layout script, #layout i:not(.heat i), #layout a[href^='javascript']").count() == 0
         assert page.page.locator(".message.assistant").last.locator("a").get_attribute("href") == "https://example.org/x"

@@ -42,6 +42,7 @@ Generation generate(Session& session, Sampler& sampler, const Vocabulary& vocabu
     logits = session.decode(prompt.front());
     result.prompt_tokens = 1;
   } else {
+    if (progress && !progress(0, std::ssize(prompt))) return end(Finish::kCancelled);
     logits = session.prefill(prompt, [&](long long done, long long total) {
       result.prompt_tokens = static_cast<long long>(session.sequence().tokens_read());
       return !cancel && (!progress || progress(done, total));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cassert>
 
+#include "palimpsest/cache/footprint.h"
 #include "palimpsest/cache/merged.h"
 #include "palimpsest/core/error.h"
 
@@ -35,16 +36,11 @@ std::vector<HeadToken> head_memory(const Cache& cache, int head) {
 
 MemoryBytes memory_bytes(const Sequence& sequence) {
   const Cache& cache = sequence.cache();
-  std::size_t of_tile = 0;  // of 16 tokens, all heads
-  for (int layer = 0; layer < cache.geometry().layers(); ++layer) {
-    const LayerGeometry& g = cache.geometry().layer(layer);
-    of_tile += at(g.kv_heads) * (at(g.key_width * kv_format(g.key_type).tile_bytes) +
-                                 at(g.value_width * kv_format(g.value_type).tile_bytes));
-  }
-  const bool bounded = sequence.options().method.bounded();
-  return {.cache = cache.bytes_in_use(),
-          .limit = bounded ? sequence.plan().bytes(1, -1).pages : 0,
-          .full = of_tile * static_cast<std::size_t>(cache.next()) / at(kTile)};
+  const std::size_t in_use = cache.bytes_in_use();
+  return {
+      .cache = in_use,
+      .limit = sequence.options().method.bounded() ? decode_bytes(sequence.plan()).pages : 0,
+      .full = cache.nothing_evicted() ? in_use : footprint(cache.options(), Occupancy{.tokens = cache.next()}).rows};
 }
 
 MemoryMap memory_map(const Sequence& sequence, std::span<const TokenId> text, const MemoryLog* log,

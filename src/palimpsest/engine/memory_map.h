@@ -14,10 +14,11 @@
 
 namespace palimpsest {
 
+// Keys and values, in whole pages.
 struct MemoryBytes {
   std::size_t cache = 0;  // in use
-  std::size_t limit = 0;  // max while text is generated; 0: the method has no bound
-  std::size_t full = 0;   // keys and values of all tokens of the text
+  std::size_t limit = 0;  // max while text is generated (decode_bytes); 0: the method has no bound
+  std::size_t full = 0;   // of a cache that keeps all tokens of the text: `cache`, until a token is evicted
 };
 
 // A token that a head keeps.

@@ -535,11 +535,10 @@ constexpr auto kTable = std::to_array<Requirement>({
      [](C c) { return c.method.evicts() && c.method.split.is_beside_model(); },
      [](C c) { return !c.target->file_of(c.method.split).empty(); },
      [](C c) {
-       const bool duo = c.method.split == Split::kDuo;
        return fmt::format(
-           "split {0}: no {1} lies beside the model (model.{0} beside model.gguf): `palimpsest fit` makes one; or "
-           "give split=FILE",
-           c.method.split.text(), duo ? "list of heads" : "list of shares");
+           "split {0} needs a file beside the model (model.{0} beside model.gguf): make one with `palimpsest fit -m "
+           "MODEL`, or give split=FILE",
+           c.method.split.text());
      }},
     {Scope::kTarget, "shared steps: a cache", [](C c) { return c.target->shares_steps; },
      [](C c) { return c.method.cache; },

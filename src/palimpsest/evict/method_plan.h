@@ -166,7 +166,9 @@ Method resolve(const Method& method, const PlanTarget& target);
 // most a quarter of the budget.
 bool pins_system_prompt(const Method& method, std::size_t tokens, bool marked = false);
 
-// Keys, values, tables, statistics and merged tokens of a sequence in decode, at the method's budget. Upper bound.
-std::size_t cache_bytes(const MethodPlan& plan);
+// What a sequence holds in decode, at the method's budget, without working memory. Upper bound. `pages`: the size that
+// is called that of the cache, in whole pages as Cache::bytes_in_use(); all other places take it from here.
+PlanBytes decode_bytes(const MethodPlan& plan);
+std::size_t cache_bytes(const MethodPlan& plan);  // with tables, statistics and merged tokens
 
 }  // namespace palimpsest

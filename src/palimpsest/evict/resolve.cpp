@@ -128,9 +128,14 @@ bool pins_system_prompt(const Method& method, std::size_t tokens, bool marked) {
          tokens <= static_cast<std::size_t>(method.budget) / 4;
 }
 
+PlanBytes decode_bytes(const MethodPlan& plan) {
+  PlanBytes bytes = plan.bytes(1, plan.method().bounded() ? -1 : std::max(1, plan.method().budget));
+  bytes.scratch = bytes.hidden = 0;
+  return bytes;
+}
+
 std::size_t cache_bytes(const MethodPlan& plan) {
-  const PlanBytes bytes = plan.bytes(1, plan.method().bounded() ? -1 : std::max(1, plan.method().budget));
-  return bytes.total() - bytes.scratch - bytes.hidden;
+  return decode_bytes(plan).total();
 }
 
 Method resolve(const Method& method, const PlanTarget& target) {

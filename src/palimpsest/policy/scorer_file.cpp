@@ -29,10 +29,10 @@ std::string scorer_path(const ScorerFormat& format, const PolicyModel& model) {
     fail("policy {}: a model of random weights has no scorer; name one: scorer=FILE", format.policy);
   const fs::path path = named ? fs::path(model.scorer) : fs::path(model.path).replace_extension(format.extension);
   std::error_code ignored;
-  if (!fs::is_regular_file(path, ignored))
-    fail("policy {}: there is no scorer {}{}: {}, or name it with scorer=FILE", format.policy,
-         named ? path.string() : path.filename().string(), named ? "" : " beside the model", format.made_by);
-  return path.string();
+  if (fs::is_regular_file(path, ignored)) return path.string();
+  if (named) fail("policy {}: there is no scorer {}: {}", format.policy, path.string(), format.made_by);
+  fail("policy {} needs {} beside the model: {}, or name one with scorer=FILE", format.policy, path.filename().string(),
+       format.made_by);
 }
 
 }  // namespace

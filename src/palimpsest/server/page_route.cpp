@@ -5,10 +5,12 @@
 #include <string>
 #include <string_view>
 
+#include "palimpsest/core/error.h"
 #include "palimpsest/evict/method.h"
 #include "palimpsest/server/api_error.h"
 #include "palimpsest/server/json_reply.h"
 #include "palimpsest/server/log.h"
+#include "palimpsest/server/service.h"
 
 namespace palimpsest {
 namespace {
@@ -38,15 +40,19 @@ void page(const httplib::Request&, httplib::Response& out) {
   out.set_content(std::move(text), "text/html; charset=utf-8");
 }
 
-void list_methods(const httplib::Request&, httplib::Response& out) {
+void list_methods(Service& service, httplib::Response& out) {
   Json list = Json::array();
-  for (const MethodRow& row : methods())
-    if (row.preset.cache)
-      list.push_back({{"id", row.name},
-                      {"object", "method"},
-                      {"paper", row.paper},
-                      {"summary", row.summary},
-                      {"budget", row.preset.budget}});
+  for (const MethodRow& row : methods()) {
+    if (!row.preset.cache) continue;
+    Json method = {{"id", row.name},         {"object", "method"},          {"paper", row.paper},
+                   {"summary", row.summary}, {"budget", row.preset.budget}, {"error", nullptr}};
+    try {
+      method["budget"] = service.scheduler().resolved(row.preset).budget;
+    } catch (const Error& error) {
+      method["error"] = error.what();
+    }
+    list.push_back(std::move(method));
+  }
   reply_json({{"object", "list"}, {"data", std::move(list)}}, out);
 }
 

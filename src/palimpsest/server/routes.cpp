@@ -394,7 +394,7 @@ const std::vector<Route>& routes() {
        [](const Context& c, const In& in, Out& out) { apply_template(*c.service, in, out); }},
       {{"GET", "/v1/models"}, list_models},
       {{"GET", "/v1/models/NAME", false}, show_model},
-      {{"GET", "/v1/methods"}, [](const Context&, const In& in, Out& out) { list_methods(in, out); }},
+      {{"GET", "/v1/methods"}, [](const Context& c, const In&, Out& out) { list_methods(*c.service, out); }},
       {{"GET", "/v1/sessions"}, list_sessions},
       {{"GET", "/v1/sessions/NAME/memory"},
        [](const Context& c, const In& in, Out& out) { session_memory(*c.service, sessions_of(c, in), in, out); }},

@@ -1,20 +1,20 @@
 // One answer of the server, while it is streamed and after.
 import {request, stream} from "./api.js";
-import {Memory} from "./memory.js";
 
 // Fills `answer` {content, reasoning, calls, stats, error} and returns when it is complete. `onChange` is called often.
 export async function generate(answer, messages, options, memory, onChange) {
   const begin = performance.now();
-  let first = 0, last = 0, usage = null;
-  Object.assign(answer, {content: "", reasoning: "", calls: [], stats: null, error: "", stopped: false});
+  let first = 0, usage = null, speed = 0;
+  Object.assign(answer, {content: "", reasoning: "", calls: [], stats: null, progress: null, error: "", stopped: false});
   const put = (event) => {
     if (event.memory) memory.put(event.memory);
-    if (event.usage) usage = event.usage;
+    if (event.usage) usage = event.usage, speed = event.timings?.predicted_per_second ?? 0;  // here, texts may arrive in one piece
+    if (event.prompt_progress) answer.progress = event.prompt_progress;
     for (const choice of event.choices ?? []) {
       const delta = choice.delta ?? {content: choice.text};
       if (delta.content || delta.reasoning_content || delta.tool_calls) {
-        last = performance.now();
-        first ||= last;
+        first ||= performance.now();
+        answer.progress = null;
       }
       answer.content += delta.content ?? "";
       answer.reasoning += delta.reasoning_content ?? "";
@@ -35,10 +35,11 @@ export async function generate(answer, messages, options, memory, onChange) {
     if (error.name === "AbortError") answer.stopped = true;
     else answer.error = error.message, answer.status = error.status;
   }
+  answer.progress = null;
   if (usage) {
     const cached = usage.prompt_tokens_details?.cached_tokens ?? 0;
     answer.stats = {tokens: usage.completion_tokens, read: usage.prompt_tokens - cached, reused: cached, evicted: usage.evicted_tokens,
-      ttft: first - begin, speed: last > first ? 1000 * (usage.completion_tokens - 1) / (last - first) : 0};
+      ttft: first - begin, speed};
   } else if (first) {
     answer.stats = {ttft: first - begin};
   }
@@ -54,12 +55,21 @@ export function statsText(stats) {
   return parts.join(" · ");
 }
 
-// The memories of answers that were streamed since the page was opened.
-const memories = new Map();
-export function memoryOf(message, which, fresh = false) {
-  const key = `${message.id}/${which}`;
-  if (fresh) memories.set(key, new Memory());
-  return memories.get(key) ?? null;
+// How much of the prompt was read, while it is.
+export function progressText({processed, total, cache, time_ms}) {
+  const read = processed - cache, speed = time_ms > 0 ? 1000 * read / time_ms : 0, left = speed > 0 ? Math.ceil((total - processed) / speed) : 0;
+  return `Reading: ${processed.toLocaleString("en")} of ${total.toLocaleString("en")} tokens` +
+    (speed > 0 ? `, ${speed.toFixed(0)}/s, about ${left < 60 ? `${left} s` : `${Math.floor(left / 60)}:${String(left % 60).padStart(2, "0")} min`} left` : "");
+}
+
+// What a comparison of two answers says. Where no cache evicted a token, eviction is no reason of a difference.
+export function comparisonText([a, b]) {
+  if (a.error || b.error || !a.stats || !b.stats) return "";
+  const none = !a.stats.evicted && !b.stats.evicted;
+  if (a.content === b.content) return none ? "Both answers are the same: neither cache evicted a token. Choose a smaller budget to see what eviction changes." : "Both answers are the same.";
+  if (!none) return "Dotted underlines mark words that the other answer has not.";
+  return "Neither cache evicted a token, so eviction is not why the answers differ: two tokens were about equally likely, and the methods round differently. " +
+    "Dotted underlines mark words that the other answer has not.";
 }
 
 // For each word of two texts, whether the other has it too, in the same order.

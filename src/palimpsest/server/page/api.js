@@ -48,10 +48,11 @@ export function cacheOf(method, budget) {
 }
 
 // The request for the answer to `messages`. `attempt`: how often the answer was regenerated.
-// `view`: the head whose slots and scores the events tell, {layer, head}; true: none.
-export function request(messages, {cache, chats, attempt, session, view}) {
-  const body = {stream: true, stream_options: {include_usage: true}, memory_events: settings.memory && view};
+// `seed`: if the settings have none. `view`: the head whose slots and scores the events tell, {layer, head}; true: none.
+export function request(messages, {cache, chats, attempt, session, seed, view}) {
+  const body = {stream: true, stream_options: {include_usage: true}, return_progress: true, memory_events: settings.memory && view};
   numbers(body, ["temperature", "top_p", "top_k", "min_p", "seed", "max_tokens"]);
+  body.seed ??= seed;
   if (body.seed !== undefined) body.seed += attempt;
   if (Object.keys(cache).length) body.cache = cache;
   if (session) body.session = {save: session};

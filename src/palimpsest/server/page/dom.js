@@ -43,6 +43,30 @@ export function bytes(count) {
   return `${unit ? count.toFixed(1) : count} ${units[unit]}`;
 }
 
+// Without a secure context (plain HTTP from another machine) there is no clipboard API.
+export async function copyText(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch {
+    const field = h("textarea", {class: "unseen", "aria-hidden": "true"});
+    field.value = text;
+    document.body.append(field);
+    field.select();
+    document.execCommand("copy");
+    field.remove();
+  }
+}
+
+// Copies what `text` returns, and says so for a moment.
+export function copyButton(text, label) {
+  const button = h("button", {type: "button", class: "plain copy", "aria-label": label, onclick: async () => {
+    await copyText(text());
+    button.textContent = "Copied";
+    setTimeout(() => { button.textContent = "Copy"; }, 1500);
+  }}, "Copy");
+  return button;
+}
+
 export function notice(text) {
   $("notice").hidden = !text;
   $("notice").textContent = text ? visible(text) : "";

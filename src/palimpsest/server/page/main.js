@@ -1,10 +1,12 @@
 // The page: conversations, the composer, and what goes on between them and the server.
-import {generate, memoryOf} from "./answers.js";
+import {generate} from "./answers.js";
 import {cacheOf, get} from "./api.js";
+import {chooseSecond, labelOf, loadMethods, showCaches} from "./caches.js";
 import {$, h, notice, visible} from "./dom.js";
+import {dropMemories, fetchMemory, hasMemory, keepMemory, loadMemoryKeys, memoryOf, newMemory} from "./memories.js";
 import {MemoryPane} from "./memory_pane.js";
 import {messageElement} from "./messages.js";
-import {fillSettings, loadMethods, setSampling} from "./settings.js";
+import {fillSettings, setSampling} from "./settings.js";
 import {answerOf, conversations, newConversation, newId, saveConversations, saveSettings, settings} from "./store.js";
 
 let current = conversations[0] ?? newConversation();
@@ -31,10 +33,6 @@ function messagesUpTo(end) {
   return out;
 }
 
-function labelOf(method, budget) {
-  return `${method || "default method"}${budget ? `, budget ${budget}` : ""}`;
-}
-
 async function answer(attempt = 0) {
   if (running) return;
   notice("");
@@ -45,16 +43,18 @@ async function answer(attempt = 0) {
   conversation.messages.push(message);
   const abort = new AbortController();
   running = {message, abort};
-  const memories = caches.map((_, i) => memoryOf(message, i, true)), views = panes.map((pane) => pane.view);
+  const memories = caches.map((_, i) => newMemory(message, i)), views = panes.map((pane) => pane.view);
   if (settings.memory) showMemory(message);
   render();
-  await Promise.all(caches.map(([method, budget], i) => generate(message.answers[i], messages, {cache: cacheOf(method, budget), chats, attempt, view: views[i] ?? true,
+  const seed = caches.length > 1 ? Math.floor(Math.random() * 2 ** 31) : undefined;  // the caches differ, nothing else
+  await Promise.all(caches.map(([method, budget], i) => generate(message.answers[i], messages, {cache: cacheOf(method, budget), chats, attempt, seed, view: views[i] ?? true,
     session: i === 0 ? settings.session : "", signal: abort.signal}, memories[i], () => {
     if (shown === message) panes.forEach((pane) => pane.update());
     renderLive();
   })));
   running = null;
   saveConversations();
+  caches.forEach((_, i) => keepMemory(message, i));
   render();
   const failed = message.answers.find((each) => each.status === 401);
   if (failed) openSettings("set-key");
@@ -69,6 +69,9 @@ function send(text) {
   return answer();
 }
 
+// Removes the messages from `at` on.
+const cut = (at) => dropMemories(current.messages.splice(at));
+
 const actions = {
   edit(message) {
     editing = message;
@@ -76,8 +79,7 @@ const actions = {
   },
   saveEdit(message, text) {
     editing = null;
-    const at = current.messages.indexOf(message);
-    current.messages.length = at + 1;
+    cut(current.messages.indexOf(message) + 1);
     if (message.role === "assistant") Object.assign(answerOf(message), {content: text, stats: null});
     else message.content = text;
     saveConversations();
@@ -85,11 +87,12 @@ const actions = {
     if (message.role !== "assistant") answer();
   },
   regenerate() {
-    const last = current.messages.pop();
+    const last = current.messages.at(-1);
+    cut(current.messages.length - 1);
     answer((last.attempt ?? 0) + 1);
   },
   choose(message, which) {
-    current.messages.length = current.messages.indexOf(message) + 1;
+    cut(current.messages.indexOf(message) + 1);
     message.chosen = which;
     saveConversations();
     render();
@@ -102,7 +105,6 @@ const actions = {
     if (calls.every((each) => results.includes(each.id))) answer();
     else render();
   },
-  hasMemory: (message) => Boolean(memoryOf(message, 0)?.layout),
   showMemory(message) {
     setMemoryVisible(true);
     showMemory(message);
@@ -111,10 +113,12 @@ const actions = {
 
 function showMemory(message) {
   shown = message;
+  if (message && !memoryOf(message, 0))
+    Promise.all(message.answers.map((_, i) => fetchMemory(message, i))).then(() => { if (shown === message && memoryOf(message, 0)) showMemory(message); });
   panes.forEach((pane) => pane.halt());
   const heads = panes.map((pane) => pane.head);
   const detail = h("div", {class: "detail", role: "status"}, "Point at a token, or use the arrow keys, to see where it is kept.");
-  panes = message ? message.answers.map((each, i) => new MemoryPane(message.answers.length > 1 ? `${i + 1}. ${each.label}` : each.label, detail)) : [];
+  panes = message ? message.answers.map((each, i) => new MemoryPane(message.answers.length > 1 ? `${i + 1}. ` : "", each.label, detail)) : [];
   const memories = panes.map((_, i) => memoryOf(message, i));
   panes.forEach((pane, i) => {
     pane.head = heads[i] ?? -1;
@@ -132,12 +136,22 @@ function options(message, i) {
 function render() {
   const box = $("messages");
   box.replaceChildren(...(current.messages.length ? current.messages.map((message, i) => messageElement(message, options(message, i), actions))
-    : [h("p", {class: "empty"}, chats ? "Write a message. The model's memory has a fixed size: the panel shows what it keeps and what it forgets."
-      : "This model has no chat template: it continues the text that you write.")]));
+    : [emptyElement()]));
   $("stop").hidden = !running;
   $("send").disabled = Boolean(running);
   if (!editing) box.scrollTop = box.scrollHeight;
   renderList();
+}
+
+const kExamples = {
+  chat: ["Name three planets.", "Tell me a story about a dog who hid a red kite in the barn.", "Explain in two sentences what a key-value cache is.", "Write a Python function that reverses a string."],
+  text: ["Once upon a time", "The Lost Kite", "It was a dark night, and the dog"],
+};
+
+function emptyElement() {
+  return h("div", {class: "empty"}, h("p", {}, chats ? "Write a message. The model's memory has a fixed size: the panel shows what it keeps and what it forgets."
+    : "This model has no chat template: it continues the text that you write."),
+  h("div", {class: "examples"}, kExamples[chats ? "chat" : "text"].map((text) => h("button", {type: "button", onclick: () => send(text)}, text))));
 }
 
 let drawn = 0;
@@ -157,11 +171,16 @@ function open(conversation) {
   editing = null;
   document.body.classList.remove("menu");
   $("menu").setAttribute("aria-expanded", "false");
-  showMemory(current.messages.findLast((message) => message.role === "assistant" && actions.hasMemory(message)) ?? null);
+  showLastMemory();
   render();
 }
 
+function showLastMemory() {
+  showMemory(current.messages.findLast((message) => message.role === "assistant" && hasMemory(message)) ?? null);
+}
+
 function remove(conversation) {
+  dropMemories(conversation.messages);
   conversations.splice(conversations.indexOf(conversation), 1);
   if (conversation === current) open(conversations[0] ?? newConversation());
   saveConversations();
@@ -205,7 +224,7 @@ async function connect() {
     chats = Boolean(props.chat_template);
     $("model").textContent = visible(props.model_alias);
     setSampling(props.default_generation_settings.params);
-    await loadMethods();
+    await loadMethods(props.cache);
     notice("");
   } catch (error) {
     notice(error.status === 401 ? "This server needs an API key: enter it in the settings." : `The server cannot be reached: ${error.message}`);
@@ -251,8 +270,9 @@ $("memory-toggle").addEventListener("click", () => setMemoryVisible($("memory-to
 $("compare-toggle").addEventListener("click", () => {
   settings.compare = !settings.compare;
   $("compare-toggle").setAttribute("aria-pressed", String(settings.compare));
+  if (settings.compare) chooseSecond();
   saveSettings();
-  if (settings.compare && settings.method === settings.method2 && settings.budget === settings.budget2) openSettings("set-method2");
+  showCaches();
 });
 $("theme").addEventListener("click", () => setTheme({"": "dark", dark: "light", light: ""}[settings.theme]));
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => setTheme(settings.theme));
@@ -260,6 +280,16 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => setT
 setTheme(settings.theme);
 setMemoryVisible(settings.memory && !matchMedia("(max-width: 720px)").matches);
 $("compare-toggle").setAttribute("aria-pressed", String(settings.compare));
+showCaches();
 showMemory(null);
 render();
 connect();
+// A reload while an answer is streamed keeps what was written.
+addEventListener("pagehide", () => {
+  for (const each of running?.message.answers ?? []) Object.assign(each, {stopped: true, progress: null});
+  saveConversations();
+});
+loadMemoryKeys().then(() => {
+  if (!running && !shown) showLastMemory();
+  render();
+});

@@ -1,6 +1,6 @@
 // Markdown to elements. A model's output is hostile: every text becomes a text node, links go to http(s) only, and
 // nothing is loaded.
-import {h, plain, visible} from "./dom.js";
+import {copyButton, h, plain, visible} from "./dom.js";
 
 const kMaxInline = 4000, kMaxText = 200000;  // longer ones are shown as they are: no text may take long to read
 
@@ -49,7 +49,8 @@ export function markdown(text) {
       const code = [];
       for (++i; i < lines.length && !lines[i].trim().startsWith(fence[1]); ++i) code.push(lines[i]);
       ++i;
-      out.push(h("pre", {tabindex: "0", "aria-label": fence[2] ? `Code, ${visible(fence[2])}` : "Code"}, h("code", {}, visible(code.join("\n")))));
+      out.push(h("div", {class: "code"}, copyButton(() => code.join("\n"), "Copy this code"),
+        h("pre", {tabindex: "0", "aria-label": fence[2] ? `Code, ${visible(fence[2])}` : "Code"}, h("code", {}, visible(code.join("\n"))))));
     } else if (!line.trim()) {
       ++i;
     } else if (/^#{1,6}\s/.test(line)) {

@@ -4,8 +4,10 @@ import {bytes, h, visible} from "./dom.js";
 const kShownTokens = 8000, kMaxLines = 300;
 
 export class MemoryPane {
-  // `detail`: the element that describes the token pointed at; panes share it.
-  constructor(title, detail) {
+  // `number`: "1. " of two panes. `detail`: the element that describes the token pointed at; panes share it.
+  constructor(number, label, detail) {
+    const title = number + label;
+    this.number = number;
     this.memory = null;
     this.head = -1;      // flat; -1: the mean over all heads
     this.time = Infinity;
@@ -18,7 +20,7 @@ export class MemoryPane {
     this.bytes = h("div", {class: "bytes"});
     this.layer = h("select", {"aria-label": "Layer", onchange: () => this.pickHead()});
     this.kvHead = h("select", {"aria-label": "Head", onchange: () => this.pickHead()});
-    this.heat = h("div", {class: "heat", "aria-hidden": "true", onclick: (event) => this.pickCell(event)});
+    this.heat = h("div", {class: "heat", "aria-hidden": "true", onclick: (event) => this.pickCell(event)});  // the lists do the same
     this.slider = h("input", {type: "range", min: "1", max: "1", value: "1", "aria-label": "Time: tokens read", oninput: () => this.slide()});
     this.clock = h("output", {});
     this.play = h("button", {type: "button", onclick: () => this.replay()}, "Replay");
@@ -30,7 +32,8 @@ export class MemoryPane {
     this.detail = detail;
     this.only = h("span", {hidden: true}, "dashed: only here");
     this.element = h("section", {class: "pane", "aria-label": `Memory: ${visible(title)}`}, this.title, this.summary, this.bytes,
-      h("div", {class: "controls"}, "Ink: layer", this.layer, "head", this.kvHead, this.heat),
+      this.heat, h("div", {class: "controls"}, "Ink: layer", this.layer, "head", this.kvHead,
+        h("span", {class: "legend"}, "or click a cell: a column is a layer, a cell a head; the fuller, the more tokens it keeps")),
       h("div", {class: "controls"}, "Time", this.slider, this.clock, this.play),
       h("p", {class: "legend"}, h("span", {}, "faint: fewer heads"), h("span", {}, "struck through: forgotten"),
         h("span", {}, "underlined: sink"), h("span", {}, "lines above and below: pinned"), h("span", {}, "italic: merged"), this.only),
@@ -75,21 +78,15 @@ export class MemoryPane {
     if (this.heads === this.memory.layout) return;
     this.heads = this.memory.layout;
     const {heads, method, budget} = this.heads;
-    this.method = `${visible(method)}${budget > 0 ? `, budget ${budget}` : ""}`;
+    this.title.textContent = `${this.number}${visible(method)}${budget > 0 ? `, budget ${budget.toLocaleString("en")}` : ""}`;
     this.layer.replaceChildren(h("option", {value: "-1"}, "all (mean)"), ...heads.map((_, l) => h("option", {value: String(l)}, String(l))));
     this.makeKvHeads();
     this.cells = [];
-    const most = Math.max(...heads);
-    this.heat.style.gridTemplateColumns = `repeat(${heads.length}, 18px)`;
-    const first = heads.map((_, l) => heads.slice(0, l).reduce((a, b) => a + b, 0));
-    this.heat.replaceChildren();
-    for (let k = 0; k < most; ++k)
-      heads.forEach((count, l) => {
-        const cell = h("i", {});
-        if (k < count) cell.dataset.head = first[l] + k, this.cells[first[l] + k] = cell;
-        else cell.style.visibility = "hidden";
-        this.heat.append(cell);
-      });
+    this.heat.replaceChildren(...heads.map((count) => h("b", {}, Array.from({length: count}, () => {
+      const cell = h("i", {});
+      cell.dataset.head = this.cells.push(cell) - 1;
+      return cell;
+    }))));
     const head = this.head;
     this.head = -1;
     if (head >= 0 && head < this.memory.headCount) this.choose(head);
@@ -190,7 +187,7 @@ export class MemoryPane {
       span.classList.toggle("merged", isMerged);
       span.classList.toggle("only", Boolean(only));
     }
-    this.summary.textContent = `${this.method}. Of ${now} tokens ${whole} are in all ${all} heads, ${some} in some, ${none} forgotten.` +
+    this.summary.textContent = `Of ${now} tokens ${whole} are in all ${all} heads, ${some} in some, ${none} forgotten.` +
       (this.first > 0 ? ` The newest ${this.spans.length} are shown.` : "");
   }
 
@@ -211,7 +208,8 @@ export class MemoryPane {
     bar.firstChild.style.setProperty("--w", `${100 * cache / most}%`);
     if (limit) bar.lastChild.style.setProperty("--w", `${100 * limit / most}%`);
     this.bytes.replaceChildren(bar,
-      `Cache ${bytes(cache)}${limit ? `, limit ${bytes(limit)} (line)` : ", no limit"}; a full cache would take ${bytes(full)}.`);
+      `Keys and values: ${bytes(cache)}${limit ? `, at most ${bytes(limit)} (line)` : ", no limit"}; ` +
+      (cache === full ? "all tokens are kept." : `a cache of all tokens would take ${bytes(full)}.`));
   }
 
   // Merged tokens of the chosen head, joined by a line to the token whose slot they share.

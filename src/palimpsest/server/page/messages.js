@@ -1,7 +1,8 @@
 // Messages as elements.
-import {commonWords, statsText} from "./answers.js";
-import {h, plain, visible} from "./dom.js";
+import {commonWords, comparisonText, progressText, statsText} from "./answers.js";
+import {copyButton, h, plain, visible} from "./dom.js";
 import {markdown} from "./markdown.js";
+import {hasMemory} from "./memories.js";
 import {answerOf} from "./store.js";
 
 function pretty(json) {
@@ -30,7 +31,11 @@ export function answerBody(answer, live, marks, callActions) {
   for (const call of answer.calls ?? []) parts.push(callElement(call, live ? null : callActions));
   if (answer.error) parts.push(h("p", {role: "alert"}, "Error: ", visible(answer.error)));
   if (answer.stopped) parts.push(h("p", {class: "stats"}, "Stopped."));
-  if (live && !answer.content && !answer.reasoning && !answer.error) parts.push(h("p", {class: "stats"}, "…"));
+  if (live && !answer.content && !answer.reasoning && !answer.error && !answer.stopped) {
+    const {progress} = answer;
+    parts.push(h("p", {class: "stats"}, progress ? progressText(progress) : "Reading…"));
+    if (progress) parts.push(h("progress", {max: String(progress.total), value: String(progress.processed), "aria-label": "Tokens of the prompt that are read"}));
+  }
   return h("div", {class: "body"}, parts);
 }
 
@@ -49,9 +54,10 @@ function answers(message, live, actions, last) {
   return [h("div", {class: "variants"}, message.answers.map((answer, i) => h("section", {class: `variant${i === (message.chosen ?? 0) ? " chosen" : ""}`, "aria-label": `Answer ${i + 1}`},
     h("p", {class: "label"}, `${i + 1}. ${visible(answer.label)}`), answerBody(answer, live, marks && [marks[i], marks[2][i]], i === (message.chosen ?? 0) ? callActions : null),
     h("div", {class: "stats"}, statsText(answer.stats)),
+    live ? null : copyButton(() => answer.content, `Copy answer ${i + 1}`),
     live ? null : h("button", {type: "button", class: "plain", "aria-pressed": String(i === (message.chosen ?? 0)), onclick: () => actions.choose(message, i)},
       i === (message.chosen ?? 0) ? "The conversation goes on here" : "Go on with this one")))),
-  live ? null : h("p", {class: "stats"}, differ ? "Dotted underlines mark words that the other answer has not." : "Both answers are the same.")];
+  live ? null : h("p", {class: "stats"}, comparisonText(message.answers))];
 }
 
 const kWho = {user: "You", assistant: "Model", tool: "Result of a tool"};
@@ -74,9 +80,11 @@ export function messageElement(message, {live, last, busy, editing}, actions) {
     return element;
   }
   if (!busy) {
-    who.append(h("span", {class: "grow"}), button("Edit", () => actions.edit(message), `Edit this message of ${kWho[message.role]}`));
+    who.append(h("span", {class: "grow"}));
+    if (!(message.answers?.length > 1)) who.append(copyButton(() => message.answers ? answerOf(message).content : message.content, `Copy this message of ${kWho[message.role]}`));
+    who.append(button("Edit", () => actions.edit(message), `Edit this message of ${kWho[message.role]}`));
     if (message.role === "assistant" && last) who.append(button("Regenerate", () => actions.regenerate()));
-    if (message.role === "assistant" && actions.hasMemory(message)) who.append(button("Memory", () => actions.showMemory(message), "Show this answer's memory"));
+    if (message.role === "assistant" && hasMemory(message)) who.append(button("Memory", () => actions.showMemory(message), "Show this answer's memory"));
   }
   if (message.role === "assistant") element.append(...answers(message, live, actions, last).filter(Boolean));
   else element.append(h("div", {class: "body"}, plain(message.content)));

@@ -1,12 +1,6 @@
 // The dialog of settings.
-import {get} from "./api.js";
 import {$, h, visible} from "./dom.js";
 import {saveSettings, settings} from "./store.js";
-
-let methods = [];
-export async function loadMethods() {
-  methods = (await get("/v1/methods")).data;
-}
 
 function field(name, label, help, properties = {}) {
   const id = `set-${name}`;
@@ -31,17 +25,6 @@ export function setSampling(params) {
 }
 const sampled = (name, ...range) => ({...number(...range), placeholder: visible(String(sampling[name] ?? ""))});
 
-function methodFields(suffix) {
-  const options = [h("option", {value: ""}, "the server's default"), ...methods.map((method) => h("option", {value: method.id}, visible(method.id)))];
-  const what = h("small", {}, "");
-  const show = () => { what.textContent = visible(methods.find((method) => method.id === settings[`method${suffix}`])?.summary ?? "The method that the server was started with."); };
-  const choice = field(`method${suffix}`, "Method", "", {tag: "select", options});
-  choice.append(what);
-  choice.addEventListener("set", show);
-  show();
-  return [choice, field(`budget${suffix}`, "Budget", "Tokens that each head keeps. A smaller budget needs less memory and forgets more. Empty: the method's default.", number("1", "1"))];
-}
-
 export function fillSettings() {
   const group = (title, ...fields) => h("fieldset", {}, h("legend", {}, title), fields.flat());
   $("fields").replaceChildren(
@@ -49,8 +32,6 @@ export function fillSettings() {
       field("session", "Session", "Save each answer's cache on the server under this name (needs --session-path). Empty: not saved.", {type: "text", maxlength: "64", pattern: "[A-Za-z0-9_\\-][A-Za-z0-9._\\-]*"})),
     group("Conversation", field("system", "System prompt", "Instructions before the first message.", {tag: "textarea", dir: "auto"}),
       field("tools", "Tools", "A JSON list of functions that the model may call, as in OpenAI's API. Empty: none.", {tag: "textarea", spellcheck: "false"})),
-    group("Memory", methodFields("")),
-    group("Second memory, to compare", methodFields("2")),
     group("Sampling", field("temperature", "Temperature", "0: always the likeliest token. Higher: more varied. Empty: the server's.", sampled("temperature", "0.05", "0", "5")),
       field("top_p", "Top p", "Only the likeliest tokens that together have this probability; 1: all. Empty: the server's.", sampled("top_p", "0.01", "0", "1")),
       field("top_k", "Top k", "Only this many of the likeliest tokens; 0: all. Empty: the server's.", sampled("top_k", "1", "0")),
