@@ -156,6 +156,7 @@ serve-check: build  ## test the server: README examples, openai client, service 
 	@python3 tests/system/routing_test.py
 	@python3 tests/system/check.py
 	@python3 tests/system/ready.py
+	@python3 tests/system/prometheus.py
 	@python3 tests/system/templates.py
 	@python3 tests/system/load.py --clients 64 --seconds 5
 	@python3 tests/system/kill.py --times 10
