@@ -47,7 +47,8 @@ SchedulerOptions scheduler_options(const SchedulerFlags& flags, const SessionOpt
   out.pool_bytes = flags.cache_mib == 0 ? std::min(memory_bytes() / 4, std::size_t{4} << 30)
                                         : mib_to_bytes(flags.cache_mib, "--cache-memory");
   if (out.pool_bytes > memory_bytes())
-    fail("--cache-memory {}: there are {} for this process (the machine's memory, or its control group's limit)", flags.cache_mib, human_bytes(memory_bytes()));
+    fail("--cache-memory {}: there are {} for this process (the machine's memory, or its control group's limit)",
+         flags.cache_mib, human_bytes(memory_bytes()));
   out.prefix_bytes = static_cast<std::size_t>(flags.prefix_share * static_cast<double>(out.pool_bytes));
   if (flags.prefix_mib)
     out.prefix_bytes = *flags.prefix_mib == 0 ? 0 : mib_to_bytes(*flags.prefix_mib, "--prefix-cache-memory");

@@ -60,8 +60,8 @@ std::optional<std::string> group_of(const std::string& root, std::string_view co
   return std::nullopt;
 }
 
-// Where a hierarchy is mounted: the last such line of mountinfo, whose fields are ID PARENT DEVICE ROOT MOUNT ... - TYPE
-// SOURCE OPTIONS. In a container without a namespace of groups, ROOT is the container's group.
+// Where a hierarchy is mounted: the last such line of mountinfo, whose fields are ID PARENT DEVICE ROOT MOUNT ... -
+// TYPE SOURCE OPTIONS. In a container without a namespace of groups, ROOT is the container's group.
 std::optional<Hierarchy> hierarchy_of(const std::string& root, std::string_view controller) {
   const auto group = group_of(root, controller);
   if (!group) return std::nullopt;

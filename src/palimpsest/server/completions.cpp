@@ -123,6 +123,7 @@ class Exchange {
     line["cached"] = usage_.cached_tokens;
     line["tokens"] = usage_.completion_tokens;
     line["evicted"] = usage_.evicted_tokens;
+    line["queue_ms"] = std::round(usage_.queue_ms * 100) / 100;
     line["ttft_ms"] = std::round(usage_.ttft_ms * 100) / 100;
     line["finish"] = finish_;
     line["stream"] = request_.stream;
