@@ -2,7 +2,7 @@
 MAKEFLAGS += --no-print-directory
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help serve-mutations run chat build test test-long test-avx2 test-arm64 test-asan test-tsan install-check deb deb-check image-check dist release release-check docs docs-check bench attention bench-papers versus versus-server versus-shift evict-cost own-time batches drafts growth exactness quality acceptance sweep report peers peers-kept convert-check serve-check clients-check llama-server-check templates-check schemas-check page-check page-pictures memory-events serve-load serve-kill serve-hostile cuda-check scale-check wheel python-check python-clean format format-check setup clean prune
+.PHONY: help serve-mutations run chat build test test-long test-avx2 test-arm64 test-asan test-tsan install-check deb deb-check image-check dist release release-check docs docs-check bench attention bench-papers versus versus-server versus-shift evict-cost own-time batches drafts growth exactness quality acceptance sweep report peers peers-kept convert-check serve-check clients-check llama-server-check templates-check schemas-check page-check page-pictures memory-events serve-load overload serve-kill serve-hostile cuda-check scale-check wheel python-check python-clean format format-check setup clean prune
 
 # What `make run` runs; try RUN_ARGS='-p "Once upon a time" -n -1' and Ctrl-C.
 RUN_ARGS ?= -n 1000 --ignore-eos --seed 1 --method streaming
@@ -162,6 +162,7 @@ serve-check: build  ## test the server: README examples, openai client, service 
 	@python3 tests/system/routing_test.py
 	@python3 tests/system/check.py
 	@python3 tests/system/ready.py
+	@python3 tests/system/prometheus.py
 	@python3 tests/system/templates.py
 	@python3 tests/system/load.py --clients 64 --seconds 5
 	@python3 tests/system/kill.py --times 10
@@ -187,6 +188,9 @@ memory-events: build  ## decode speed with memory events, relative to without (E
 
 templates-check: build  ## compare rendered chat templates of ten model families with Jinja2's
 	@python3 tests/system/templates.py
+
+overload: build  ## 100 clients on 4 slots: Retry-After against what came true (OVERLOAD_ARGS='--model smollm2')
+	@python3 tests/system/overload.py $(OVERLOAD_ARGS)
 
 serve-load: build  ## load test: 256 clients for 90 s, with disconnects and invalid requests (LOAD_ARGS=--long: 10 minutes)
 	@python3 tests/system/load.py --steady $(LOAD_ARGS)

@@ -14,6 +14,7 @@ function(palimpsest_unity target)
     set(size ${ARGV1})
   endif()
   get_target_property(sources ${target} SOURCES)
+  list(FILTER sources EXCLUDE REGEX "^\\$<")  # objects of other targets
   get_target_property(folder ${target} SOURCE_DIR)
   foreach(source IN LISTS sources)
     cmake_path(ABSOLUTE_PATH source BASE_DIRECTORY ${folder} OUTPUT_VARIABLE path)

@@ -15,6 +15,7 @@ void add_run(CLI::App& app, Action& action);
 void add_chat(CLI::App& app, Action& action);
 void add_serve(CLI::App& app, Action& action);
 void add_info(CLI::App& app, Action& action);
+void add_plan(CLI::App& app, Action& action);
 void add_pull(CLI::App& app, Action& action);
 void add_pulled(CLI::App& app, Action& action);  // list, rm
 void add_methods(CLI::App& app, Action& action);

@@ -27,6 +27,7 @@ constexpr const char* kMainFooter = R"(Examples:
   palimpsest chat -m smollm2                         chat of any length
   palimpsest serve -m model.gguf                     OpenAI-compatible HTTP server
   palimpsest info model.gguf                         dimensions, tensors, cache size
+  palimpsest plan -m model.gguf --memory 8GiB        how many requests fit, by method and length
   palimpsest methods                                 list of eviction methods
 
 Exit codes: 0 success, 2 invalid input (one line on standard error), 130 stopped by Ctrl-C.)";
@@ -47,6 +48,7 @@ int run_program(int argc, char** argv) {
   add_chat(app, action);
   add_serve(app, action);
   add_info(app, action);
+  add_plan(app, action);
   add_pull(app, action);
   add_pulled(app, action);
   add_methods(app, action);

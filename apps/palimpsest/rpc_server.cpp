@@ -5,9 +5,9 @@
 #include <cstdio>
 #include <memory>
 #include <optional>
-#include <thread>
 
 #include "palimpsest/commands.h"
+#include "palimpsest/core/cpu_count.h"
 #include "palimpsest/core/error.h"
 #include "palimpsest/model/rpc.h"
 #include "palimpsest/options.h"
@@ -64,8 +64,7 @@ void add_rpc_server(CLI::App& app, Action& action) {
       ->default_str("one per core");
   command->callback([&action, flags] {
     action = [flags] {
-      flags->options.threads =
-          static_cast<int>(flags->threads.value_or(std::max(1U, std::thread::hardware_concurrency())));
+      flags->options.threads = static_cast<int>(flags->threads.value_or(usable_cpus()));
       return serve(flags->options);
     };
   });

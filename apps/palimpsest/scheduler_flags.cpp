@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "palimpsest/core/error.h"
+#include "palimpsest/core/memory.h"
 #include "palimpsest/system.h"
 
 namespace palimpsest::cli {
@@ -17,7 +18,7 @@ void add_scheduler_flags(CLI::App& command, SchedulerFlags& flags) {
   command.add_option("--cache-memory", flags.cache_mib, "memory for the caches and tables of all requests")
       ->type_name("MIB")
       ->group(group)
-      ->default_str("a quarter of the machine's memory, at most 4096");
+      ->default_str("a quarter of the memory (in a container: of its limit), at most 4096");
   command
       .add_option("--prefix-cache-memory", flags.prefix_mib,
                   "part of --cache-memory for kept prefixes and chats; running requests take precedence; 0: off")
@@ -46,7 +47,8 @@ SchedulerOptions scheduler_options(const SchedulerFlags& flags, const SessionOpt
   out.pool_bytes = flags.cache_mib == 0 ? std::min(memory_bytes() / 4, std::size_t{4} << 30)
                                         : mib_to_bytes(flags.cache_mib, "--cache-memory");
   if (out.pool_bytes > memory_bytes())
-    fail("--cache-memory {}: this machine has {}", flags.cache_mib, human_bytes(memory_bytes()));
+    fail("--cache-memory {}: there are {} for this process (the machine's memory, or its control group's limit)",
+         flags.cache_mib, human_bytes(memory_bytes()));
   out.prefix_bytes = static_cast<std::size_t>(flags.prefix_share * static_cast<double>(out.pool_bytes));
   if (flags.prefix_mib)
     out.prefix_bytes = *flags.prefix_mib == 0 ? 0 : mib_to_bytes(*flags.prefix_mib, "--prefix-cache-memory");

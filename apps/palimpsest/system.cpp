@@ -1,7 +1,6 @@
 #include "palimpsest/system.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
@@ -27,10 +26,6 @@ std::string read_text(const std::string& path, const std::string& what) {
     fail("{} is not valid UTF-8 at byte {} (0x{:02X}): convert it first, as with `iconv -t UTF-8`", name, *offset,
          static_cast<unsigned char>(text[*offset]));
   return text;
-}
-
-std::size_t memory_bytes() {
-  return static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(sysconf(_SC_PAGE_SIZE));
 }
 
 std::string human_bytes(std::size_t bytes) {

@@ -1,4 +1,4 @@
-// Text files, memory size and byte formatting for the subcommands.
+// Text files and byte formatting for the subcommands.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,6 @@ namespace palimpsest::cli {
 // "the prompt file".
 std::string read_text(const std::string& path, const std::string& what);
 
-std::size_t memory_bytes();                  // of this machine
 std::string human_bytes(std::size_t bytes);  // "320.0 KiB"
 
 }  // namespace palimpsest::cli

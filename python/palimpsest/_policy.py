@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol, TypeVar, runtime_checkable
@@ -51,9 +52,14 @@ def _needs(policy: object, name: str) -> dict[str, int]:
     needs: Needs = getattr(policy, "needs", ())
     if isinstance(needs, str):
         needs = (needs,)
-    if isinstance(needs, Mapping):
-        return {str(key): int(value) for key, value in needs.items()}
-    return {str(each): 0 for each in needs}
+    given = {str(k): int(n) for k, n in needs.items()} if isinstance(needs, Mapping) else {str(each): 0 for each in needs}
+    known = _palimpsest.policy_needs()
+    for each in given:
+        if each not in known:
+            near = difflib.get_close_matches(each, known, n=1)
+            hint = f"did you mean '{near[0]}'?" if near else f"there are: {', '.join(known)}"
+            raise _palimpsest.Error(f"policy '{name}' needs '{each}', which is unknown; {hint}")
+    return given
 
 
 def _make(name: str) -> tuple[object, dict[str, int]]:
@@ -84,12 +90,14 @@ def register(name: str, policy: T | None = None, *, summary: str = "") -> Callab
         summary: one line for lists; the first line of the docstring if empty.
 
     Raises:
-        Error: the name is taken or has other characters, or the policy has no `score`.
+        Error: the name is taken or has other characters, the policy has no `score`, or `needs` has an unknown name.
     """
 
     def add(given: T) -> T:
         if not callable(getattr(given, "score", None)):
             raise _palimpsest.Error(f"policy '{name}' has no function score(head): define it")
+        if not isinstance(getattr(given, "needs", ()), property):  # of instances: checked when a session makes one
+            _needs(given, name)
         with _lock:
             if name not in _classes:
                 text = summary or (given.__doc__ or "written in Python").strip().splitlines()[0]

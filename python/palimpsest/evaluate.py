@@ -52,7 +52,8 @@ def perplexity(
     ids = model.tokenize(text, special=False)
     ids = ids[:tokens] if tokens > 0 else ids
     session = model._open(len(ids), method, budget, compression_ratio, options)
-    return {"task": "perplexity", "name": method, "method": session.method, **_palimpsest.perplexity(session._native, ids, prompt)}
+    result = _palimpsest.perplexity(session._native, ids, prompt)
+    return {"task": "perplexity", "name": method, "method": session.method, **result}
 
 
 def needle(
@@ -194,7 +195,7 @@ def sweep(
         task: `perplexity`, `needle`, `facts` or `ruler`.
         compression_ratios: in place of budgets, as `method_text`'s `compression_ratio`.
         progress: show a progress bar, if tqdm is there.
-        frame: return a pandas DataFrame; None: if pandas is there; False: a list of dictionaries.
+        frame: return a pandas DataFrame, which prints whole; None: if pandas is there; False: a list of dictionaries.
         arguments: of the task.
     """
     name = "compression_ratio" if (ratios := list(compression_ratios)) else "budget"
@@ -213,9 +214,9 @@ def sweep(
     if frame is False:
         return rows
     try:
-        import pandas  # type: ignore[import-untyped,unused-ignore]
+        from ._frame import Frame
     except ImportError:
         if frame:
             raise
         return rows
-    return pandas.DataFrame(rows)
+    return Frame(rows)

@@ -9,6 +9,7 @@
 #include "binding.h"
 #include "palimpsest/core/cache_type.h"
 #include "palimpsest/core/cpu_level.h"
+#include "palimpsest/core/memory.h"
 #include "palimpsest/engine/repeat.h"
 #include "palimpsest/hub/models.h"
 
@@ -16,10 +17,6 @@ namespace palimpsest::python {
 namespace {
 
 std::atomic<pid_t> opened_in = 0;
-
-std::size_t memory_bytes() {  // of this machine
-  return static_cast<std::size_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-}
 
 nb::dict chat_prompt(const PyModel& self, const std::vector<std::pair<std::string, std::string>>& messages,
                      const std::string& source, bool special_in_messages, bool bos) {

@@ -55,30 +55,26 @@ class PyHead {
   std::span<const float> score_;
 };
 
-// `needs` as the package passes it: names with a number, 0 for those that have none.
+// Names of `needs`; some have a number.
+const std::map<std::string, void (*)(int, Signals&)> kNeeds = {
+    {"attention", [](int, Signals& out) { out.attention_sum = AttentionSum{}; }},
+    {"attention_max", [](int, Signals& out) { out.attention_max = AttentionMax{}; }},
+    {"attention_window", [](int n, Signals& out) { out.attention_window = AttentionWindow{.queries = n}; }},
+    {"attention_sum", [](int, Signals& out) { out.attention_sum = AttentionSum{}; }},
+    {"keys", [](int, Signals& out) { out.keys = Keys{}; }},
+    {"values", [](int, Signals& out) { out.values = Values{}; }},
+    {"query_moments", [](int, Signals& out) { out.query_moments = QueryMoments{}; }},
+    {"ordered", [](int, Signals& out) { out.ordered = true; }},
+    {"on_insert", [](int, Signals& out) { out.score_on_insert = true; }},
+};
+
+// `needs` as the package passes it: names that it has checked, with a number, 0 for those that have none.
 Signals signals_of(const std::map<std::string, int>& needs, const std::string& policy) {
   Signals out;
-  const std::map<std::string, std::function<void(int)>> known = {
-      {"attention", [&](int) { out.attention_sum = AttentionSum{}; }},
-      {"attention_max", [&](int) { out.attention_max = AttentionMax{}; }},
-      {"attention_window", [&](int n) { out.attention_window = AttentionWindow{.queries = n}; }},
-      {"attention_sum", [&](int) { out.attention_sum = AttentionSum{}; }},
-      {"keys", [&](int) { out.keys = Keys{}; }},
-      {"values", [&](int) { out.values = Values{}; }},
-      {"query_moments", [&](int) { out.query_moments = QueryMoments{}; }},
-      {"ordered", [&](int) { out.ordered = true; }},
-      {"on_insert", [&](int) { out.score_on_insert = true; }},
-  };
   for (const auto& [name, number] : needs) {
-    const auto found = known.find(name);
-    if (found == known.end()) {
-      std::string names;
-      for (const auto& each : known) names += (names.empty() ? "" : ", ") + each.first;
-      fail("policy '{}' needs '{}', which is unknown; there are: {}", policy, name, names);
-    }
     if (name == "attention_window" && number < 1)
       fail("policy '{}': give the window's queries: needs = {{'attention_window': 32}}", policy);
-    found->second(number);
+    kNeeds.at(name)(number, out);
   }
   return out;
 }
@@ -187,6 +183,14 @@ void bind_policy(nb::module_& m) {
       .def_prop_ro(
           "index", [](const PyHead& self) { return self.view().table; },
           "The head's number: KV heads of all layers in order.");
+  m.def(
+      "policy_needs",
+      [] {
+        std::vector<std::string> names;
+        for (const auto& each : kNeeds) names.push_back(each.first);
+        return names;
+      },
+      "Names that a policy's `needs` may have.");
   m.def("register_policy", &register_python_policy, nb::arg("name"), nb::arg("summary"), nb::arg("make"),
         "`make()` returns a policy object and its needs, a dictionary of names and numbers.");
 }

@@ -62,6 +62,21 @@ def test_sweep_is_the_commands(model, tmp_path):
         assert (row["right"], row["questions"], row["evicted"]) == (run["right"], run["questions"], run["evicted"])
 
 
+def test_frames_print_whole():
+    frame_of = pytest.importorskip("palimpsest._frame").Frame
+    rows = [
+        {"budget": 64 + i, "task": "needle", "method": "streaming:policy=recent," + "x" * 90, "score": i / 70, "score_low": 0.5,
+         "score_high": 0.5, "evicted": 10**6 + i, "cache_bytes_peak": 10**9, "losses": np.arange(3), "cells": [{"depth": 0}]}
+        for i in range(70)
+    ]  # fmt: skip
+    frame = frame_of(rows)
+    for text in (repr(frame), repr(frame[["score", "method", "evicted"]]), frame._repr_html_()):
+        assert "..." not in text
+        assert "x" * 90 in text and "1000069" in text and "losses" not in text and "cells" not in text
+    assert list(frame.columns) == list(rows[0])
+    assert frame["losses"][3].tolist() == [0, 1, 2]
+
+
 def test_sweep_over_compression_ratios(model):
     rows = evaluate.sweep(
         evaluate.perplexity, model, ["full", "streaming"], compression_ratios=[0.5], text=STORY, frame=False, progress=False

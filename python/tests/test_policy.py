@@ -135,6 +135,16 @@ def test_unknown_needs(model):
         def score(self, head):
             return head.score
 
-    palimpsest.register("wrong-needs", Wrong)
-    with pytest.raises(palimpsest.Error, match="'hidden', which is unknown"):
-        model.session("random:policy=wrong-needs", budget=40)
+    with pytest.raises(palimpsest.Error, match="'hidden', which is unknown; there are: attention, "):
+        palimpsest.register("wrong-needs", Wrong)
+    Wrong.needs = "atention"
+    with pytest.raises(palimpsest.Error, match="'atention', which is unknown; did you mean 'attention'?"):
+        palimpsest.register("wrong-needs", Wrong)
+    assert "wrong-needs" not in palimpsest.policies()
+
+    class WrongInstance(Wrong):
+        needs = property(lambda self: "atention")
+
+    palimpsest.register("wrong-instance", WrongInstance)
+    with pytest.raises(palimpsest.Error, match="did you mean 'attention'"):
+        model.session("random:policy=wrong-instance", budget=40)

@@ -81,7 +81,7 @@ TEST(Help, OffersNoModelThatTheCommandRefuses) {
     SCOPED_TRACE(title(page));
     const bool offered = page.help.find("--synthetic SHAPE") != std::string::npos;
     if (!page.words.empty() && (page.words[0] == "info" || page.words[0] == "bench" || page.words[0] == "methods" ||
-                                page.words == Words{"eval", "stream"}))
+                                page.words[0] == "plan" || page.words == Words{"eval", "stream"}))
       EXPECT_TRUE(offered);
     else
       EXPECT_FALSE(offered);

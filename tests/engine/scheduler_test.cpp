@@ -179,20 +179,24 @@ TEST(Scheduler, KeptBeginningsGiveWay) {
   EXPECT_LT(scheduler.load().prefix_bytes, options.pool_bytes / 4);
 }
 
-TEST(Scheduler, KnowsHowFastTheQueueGoes) {
+TEST(Scheduler, EstimatesWhenItsQueueWillHaveBegun) {
   SchedulerOptions options = small_options();
-  options.max_sequences = 1;
+  options.max_sequences = 2;
   Scheduler scheduler(small_decoder(), nullptr, options);
-  EXPECT_EQ(scheduler.load().seconds_per_request, 0);
+  EXPECT_EQ(scheduler.seconds_until_begun(), 0);
   std::mt19937 random(7);
-  const Request request = random_request(random);
-  for (int i = 0; i < 20; ++i) scheduler.submit(request, std::make_shared<Answer>());
+  for (int i = 0; i < 80; ++i) scheduler.submit(random_request(random), std::make_shared<Answer>());
+  EXPECT_GT(scheduler.seconds_until_begun(), 0) << "before anything was measured";
+  while (scheduler.load().waiting > 60) scheduler.step();
+  const double estimate = scheduler.seconds_until_begun();
   const auto start = Clock::now();
+  while (scheduler.load().waiting > 0) scheduler.step();
+  const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  EXPECT_GT(estimate, seconds / 5);
+  EXPECT_LT(estimate, seconds * 5);
   while (scheduler.step()) {
   }
-  const double each = std::chrono::duration<double>(Clock::now() - start).count() / 20;
-  EXPECT_GT(scheduler.load().seconds_per_request, each / 5);
-  EXPECT_LT(scheduler.load().seconds_per_request, each * 5);
+  EXPECT_EQ(scheduler.seconds_until_begun(), 0);
 }
 
 // Random arrivals, lengths, budgets, cancellations, deadlines and slow readers, with a model of the bookkeeping.

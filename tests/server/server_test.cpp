@@ -119,6 +119,47 @@ TEST_F(ServerTest, AClientThatLeavesFreesItsPages) {
   EXPECT_EQ(server.load().finished[static_cast<int>(Finish::kCancelled)], 2);
 }
 
+// What an aborted request did is in its log line and in the metrics, as for other requests.
+TEST_F(ServerTest, AbortedRequestsAreCounted) {
+  ServerSetup setup;
+  setup.server.quiet = false;
+  Json body = kEndless;
+  body["cache"] = "streaming:budget=32";
+  for (const bool stream : {true, false}) {
+    ::testing::internal::CaptureStderr();
+    std::string metrics;
+    {
+      Running server(setup);
+      body["stream"] = stream;
+      auto client = server.client();
+      client.set_read_timeout(500ms);
+      int pieces = 0;
+      EXPECT_FALSE(client.Post(kText, {}, body.dump(), "application/json",
+                               [&](const char*, std::size_t) { return ++pieces < 60; }));
+      client.stop();
+      EXPECT_TRUE(server.idle_within(10));
+      metrics = server.client().Get("/metrics")->body;
+    }
+    std::istringstream lines(::testing::internal::GetCapturedStderr());
+    Json line;
+    for (std::string text; std::getline(lines, text);)
+      if (text.find(kText) != std::string::npos) line = Json::parse(text);
+    ASSERT_TRUE(line.contains("tokens")) << line;
+    EXPECT_GE(line["tokens"], 40) << line;
+    EXPECT_GT(line["evicted"], 0) << line;
+    EXPECT_GT(line["ttft_ms"], 0) << line;
+    EXPECT_EQ(line["finish"], "abort");
+    const auto metric = [&](const std::string& name) {
+      const auto at = metrics.find("\npalimpsest_" + name);
+      return at == std::string::npos ? -1 : std::stod(metrics.substr(metrics.find("} ", at) + 2));
+    };
+    EXPECT_EQ(metric("generation_tokens_total{"), line["tokens"]);
+    EXPECT_EQ(metric("evicted_tokens_total{"), line["evicted"]);
+    EXPECT_EQ(metric("time_to_first_token_seconds_count{"), 1);
+    EXPECT_NE(metrics.find("finished_reason=\"abort\"} 1\n"), std::string::npos);
+  }
+}
+
 TEST_F(ServerTest, ASlowReaderWaitsAndOthersDoNot) {
   Running server;
   auto slow = server.client();

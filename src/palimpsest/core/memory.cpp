@@ -5,6 +5,9 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <fstream>
+
+#include "palimpsest/core/control_group.h"
 
 namespace palimpsest {
 
@@ -18,28 +21,19 @@ std::size_t resident_bytes() {
   return read == 2 ? static_cast<std::size_t>(resident) * static_cast<std::size_t>(sysconf(_SC_PAGESIZE)) : 0;
 }
 
-namespace {
-
-// The number at the beginning of a file; 0: there is none.
-std::size_t number_in(const char* path, const char* format) {
-  std::FILE* file = std::fopen(path, "r");
-  if (file == nullptr) return 0;
-  char line[256];
-  unsigned long long value = 0;
-  while (std::fgets(line, sizeof line, file) != nullptr)
-    if (std::sscanf(line, format, &value) == 1) break;
-  std::fclose(file);
-  return value;
+std::size_t memory_bytes(const std::string& root) {
+  const std::size_t machine =
+      static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  return std::min(machine, control_group_limits(root).memory);
 }
 
-}  // namespace
-
-std::size_t available_bytes() {
-  const std::size_t machine = number_in("/proc/meminfo", "MemAvailable: %llu kB") * 1024;
-  const std::size_t limit = number_in("/sys/fs/cgroup/memory.max", "%llu");  // "max": none
-  const std::size_t used = number_in("/sys/fs/cgroup/memory.current", "%llu");
-  if (limit == 0 || machine == 0) return machine;
-  return std::min(machine, limit - std::min(limit, used));
+std::size_t available_bytes(const std::string& root) {
+  std::ifstream file(root + "/proc/meminfo");
+  std::string line;
+  std::size_t machine = 0;  // "MemAvailable:   1234 kB"
+  while (machine == 0 && std::getline(file, line))
+    if (unsigned long long kib = 0; std::sscanf(line.c_str(), "MemAvailable: %llu kB", &kib) == 1) machine = kib * 1024;
+  return std::min(machine, control_group_limits(root).memory_left);
 }
 
 std::size_t resident_bytes_peak() {

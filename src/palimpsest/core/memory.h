@@ -1,14 +1,18 @@
-// Memory of this process and of the machine, as the operating system counts it.
+// Memory of this process, and what the machine has for it, as the operating system counts it.
 #pragma once
 
 #include <cstddef>
+#include <string>
 
 namespace palimpsest {
 
 std::size_t resident_bytes();       // now; 0 where the system does not report it
 std::size_t resident_bytes_peak();  // the peak
-// That new programs can use without swapping, inside the limit of the process's control group (cgroup 2, as of
-// containers); 0 where the system does not report it.
-std::size_t available_bytes();
+// Of this machine, or the smallest limit of the process's control groups (core/control_group.h). `root`: of the file
+// system; a test has its own.
+std::size_t memory_bytes(const std::string& root = "");
+// That new programs can use without swapping, on this machine and inside those limits; 0 where the system does not
+// report it.
+std::size_t available_bytes(const std::string& root = "");
 
 }  // namespace palimpsest

@@ -70,6 +70,7 @@ Scheduler::Scheduler(std::shared_ptr<Decoder> decoder, std::shared_ptr<const Voc
   load_.blocks = static_cast<long long>(options.pool_bytes / pool_->page_bytes()) / probe.geometry().heads();
   running_.reserve(static_cast<std::size_t>(options.max_sequences));  // so that steps do not allocate
   prompts_.reserve(running_.capacity());
+  left_.reserve(running_.capacity());
   group_.reserve(running_.capacity());
 }
 
@@ -215,6 +216,13 @@ SchedulerLoad Scheduler::load() const {
   return load_;
 }
 
+double Scheduler::seconds_until_begun() const {
+  std::vector<TokensLeft> waiting;
+  const std::lock_guard lock(mutex_);
+  for (const auto& job : queue_) waiting.push_back(job->tokens_left());
+  return wait_.seconds_until_begun(left_, waiting);
+}
+
 // Calls the listener, which may throw anything.
 void Scheduler::finish(Job& job, Finish finish, std::string error) noexcept {
   assert(!job.over);
@@ -293,24 +301,18 @@ void Scheduler::remove_finished() {
   for (const auto& job : running_)
     if (job->over && !job->released()) release(job->id);
   const std::lock_guard lock(mutex_);
-  int ended = 0;
   for (auto& job : running_) {
     if (!job->over) continue;
-    ++ended;
     load_.evicted += job->usage.evicted;
+    wait_.ended(job->usage.tokens, *job->over == Finish::kEnd || *job->over == Finish::kStopped);
     ++load_.finished[static_cast<int>(*job->over)];
     interrupts_.erase(job->id);
     job.reset();
   }
   std::erase(running_, nullptr);
   if (reserved_.size() != before) limit_prefixes();
-  const auto now = Clock::now();
-  if (ended > 0 && load_.waiting > 0) {
-    const double each = std::chrono::duration<double>(now - last_end_).count() / ended;
-    double& mean = load_.seconds_per_request;
-    mean = mean == 0 ? each : 0.9 * mean + 0.1 * each;
-  }
-  if (ended > 0 || load_.waiting == 0) last_end_ = now;
+  left_.clear();
+  for (const auto& job : running_) left_.push_back(job->tokens_left());
   load_.running = static_cast<int>(running_.size());
   load_.prefix_hits = prefix_hits_;
   load_.history_hits = history_hits_;

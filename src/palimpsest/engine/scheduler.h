@@ -36,6 +36,7 @@
 #include "palimpsest/engine/scheduler_job.h"
 #include "palimpsest/engine/snapshot_loader.h"
 #include "palimpsest/engine/step_loop.h"
+#include "palimpsest/engine/wait_estimate.h"
 #include "palimpsest/graph/graph_threads.h"
 #include "palimpsest/text/vocabulary.h"
 
@@ -73,8 +74,7 @@ struct SchedulerLoad {  // gauges, and counters since the start
   long long prefix_queries = 0, prefix_hits = 0;                    // prompt tokens: looked up; found
   long long history_queries = 0, history_hits = 0;                  // requests: looked up; continued from a history
   long long copied_bytes = 0;                                       // copy-on-write of shared pages
-  double seconds_per_request = 0;  // moving average between two ends while requests wait; 0: unknown
-  long long finished[6] = {};      // by Finish
+  long long finished[6] = {};                                       // by Finish
 };
 
 class Scheduler {
@@ -90,6 +90,7 @@ class Scheduler {
   std::uint64_t submit(Request request, std::shared_ptr<RequestListener> listener);
   void cancel(std::uint64_t id);  // at the next step, or inside an eviction; unknown and finished ids are ignored
   SchedulerLoad load() const;
+  double seconds_until_begun() const;  // an estimate: until all requests that wait now have begun
   // A request's method with its budget in tokens (evict/resolve.cpp). Throws Error.
   Method resolved(const Method& method) const { return plan_of({.prompt = {}, .method = method})->method(); }
 
@@ -156,14 +157,15 @@ class Scheduler {
     ~Closing() { returns.close(); }
   } closing_{*returns_};
 
-  mutable std::mutex mutex_;  // guards the members down to last_end_
+  mutable std::mutex mutex_;  // guards the members down to wait_
   std::condition_variable_any changed_;
   std::deque<std::unique_ptr<Job>> queue_;
   std::unordered_map<std::uint64_t, std::shared_ptr<Interrupt>> interrupts_;  // of requests that wait or run
   std::uint64_t last_id_ = 0;
   SchedulerLoad load_;
   bool woken_ = false;
-  Clock::time_point last_end_ = Clock::now();  // the last end of a request, or the last time that the queue was empty
+  std::vector<TokensLeft> left_;  // of the running requests
+  WaitEstimate wait_{decoder_->model().hyper().weight_bytes};
 
   // The stepping thread only:
   Jobs running_;  // in order of admission

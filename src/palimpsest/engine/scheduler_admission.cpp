@@ -63,6 +63,7 @@ std::unique_ptr<Scheduler::Job> Scheduler::take_next() {
   if (const auto next = next_of_queue(); next != queue_.end()) {
     job = std::move(*next);
     queue_.erase(next);
+    left_.push_back(job->tokens_left());
     if (job->prefix_key) load_.prefix_queries += job->usage.prompt_tokens;
     if (job->history) ++load_.history_queries;
   }

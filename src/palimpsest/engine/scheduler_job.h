@@ -11,6 +11,7 @@
 #include "palimpsest/engine/request.h"
 #include "palimpsest/engine/snapshot_loader.h"
 #include "palimpsest/engine/step_loop.h"
+#include "palimpsest/engine/wait_estimate.h"
 #include "palimpsest/text/logprobs.h"
 
 namespace palimpsest {
@@ -78,6 +79,10 @@ struct SchedulerJob {
   // Its text is needed: to keep its history, to save it, or to show it.
   static bool needs_text(const Request& request) { return request.keep || request.memory.has_value(); }
   bool holds_text() const { return history.has_value() || needs_text(request); }
+  TokensLeft tokens_left() const {
+    const std::size_t read = sequence == nullptr ? request.prompt.size() : in_prompt() ? sequence->tokens_left() : 0;
+    return {static_cast<long long>(read), request.max_tokens - usage.tokens};
+  }
   bool in_prompt() const { return sequence->stage() == Sequence::Stage::kPrompt; }
   std::optional<Finish> how_interrupted() const {
     if (interrupt->cancelled()) return Finish::kCancelled;

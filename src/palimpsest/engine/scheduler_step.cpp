@@ -200,7 +200,9 @@ bool Scheduler::step() {
   const bool loading = advance_loads();
   share_out();
   long long prompt = 0, written = 0;
+  int sequences = 0;  // that write
   bool stepped = false;
+  const auto start = Clock::now();
   for (const StepResult result : {StepResult::kLogits, StepResult::kHidden}) {
     group_.clear();
     for (auto& job : running_)
@@ -211,7 +213,7 @@ bool Scheduler::step() {
       sample(shares);
       for (StepShare* share : shares) {
         Job& job = job_of(*share);
-        if (job.is_prefill) prompt += static_cast<long long>(share->work.tokens.size());
+        job.is_prefill ? prompt += static_cast<long long>(share->work.tokens.size()) : sequences += 1;
         written -= job.usage.tokens;
         finish_step(job);
         written += job.usage.tokens;
@@ -222,7 +224,10 @@ bool Scheduler::step() {
   remove_finished();
   std::unique_lock lock(mutex_);
   if (loading && !stepped && !ended) changed_.wait_for(lock, std::chrono::milliseconds(1), [&] { return woken_; });
-  if (stepped) ++load_.steps;
+  if (stepped) {
+    ++load_.steps;
+    wait_.stepped(prompt, written, sequences, ms_since(start) / 1000);
+  }
   load_.prompt_tokens += prompt;
   load_.tokens += written;
   return stepped || ended || loading;

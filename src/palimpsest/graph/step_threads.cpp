@@ -2,7 +2,9 @@
 
 #include <ggml.h>
 
-#include <thread>
+#include <algorithm>
+
+#include "palimpsest/core/cpu_count.h"
 
 namespace palimpsest {
 namespace {
@@ -12,7 +14,7 @@ constexpr std::size_t kOneThreadBytes = 8U << 20;
 }  // namespace
 
 StepThreads default_threads(const Hyperparameters& hyper) {
-  const int cores = static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1U, unsigned{GGML_MAX_N_THREADS}));
+  const int cores = std::min(usable_cpus(), GGML_MAX_N_THREADS);
   StepThreads threads(hyper.weight_bytes <= kOneThreadBytes ? 1 : cores, cores);
   threads.fewer = true;
   return threads;

@@ -23,8 +23,8 @@ struct StepThreads {
   int max() const { return std::max(decode, batch); }
 };
 
-// One thread per core, fewer beside other programs; for decode, one in all if the weights are read in about half a
-// millisecond.
+// One thread per usable CPU (core/cpu_count.h), fewer beside other programs; for decode, one in all if the weights are
+// read in about half a millisecond.
 StepThreads default_threads(const Hyperparameters& hyper);
 
 }  // namespace palimpsest

@@ -3,6 +3,7 @@
 #include <httplib.h>
 
 #include <algorithm>
+#include <deque>
 #include <optional>
 
 #include "palimpsest/engine/snapshot.h"
@@ -19,6 +20,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto kPollInterval = 100ms;   // interval at which an idle connection is checked
+constexpr auto kAbortTime = 10s;        // a cancelled request ends with the step that is running
 constexpr std::size_t kMaxEvents = 64;  // queued events per choice while the client reads slowly
 constexpr std::size_t kUnbounded = ~std::size_t{0};
 
@@ -42,34 +44,19 @@ class Exchange {
 
   // Waits for the complete answer. Throws ApiError.
   Json whole(const httplib::Request& http) {
-    std::vector<Choice> choices(static_cast<std::size_t>(count_));
-    for (int i = 0; i < count_; ++i) choices[i].text = echo(i);
-    while (open_ > 0) {
-      for (Event& event : take()) {
-        Choice& choice = choices[event.choice];
-        add(read(event), choice);
-        std::ranges::move(event.logs, std::back_inserter(choice.logs));
-        std::ranges::copy(event.tokens, std::back_inserter(choice.tokens));
-        if (!event.last) continue;
-        if (const auto wrong = end(event)) throw *wrong;
-        choice.finish = event.finish;
-        choice.stop_word = std::move(event.stop_word);
-        choice.usage = std::move(event.usage);
-      }
-      if (http.is_connection_closed()) throw ApiError(499, "client_closed_request", "the client disconnected");
+    try {
+      return read_whole(http);
+    } catch (...) {
+      abort();
+      throw;
     }
-    log();
-    Json object = form_->whole(choices, usage_);
-    if (!session_.is_null()) object["session"] = session_;
-    if (request_.verbose)  // as in llama-server
-      object["__verbose"] = {{"prompt", service_->model().vocabulary->detokenize(request_.prompts.front(), true)}};
-    return object;
   }
 
   // Writes the next chunks of the stream; false: the client disconnected. Calls sink.done() at the end.
   bool more(httplib::DataSink& sink) {
     if (!opened_ && !open(sink)) return false;
-    for (Event& event : take()) {
+    for (take(); !arrived_.empty();) {
+      const Event event = next();
       if (event.memory != nullptr) {
         if (!send(sink, form_->memory(event.choice, memory_event(*event.memory, texts_)))) return false;
         continue;
@@ -81,8 +68,7 @@ class Exchange {
       }
       count(event);
       if (const auto wrong = event.last ? end(event) : std::nullopt) {
-        ticket_.cancel();
-        log();
+        abort();
         log_fields()["error"] = wrong->log_text();
         if (!send(sink, form_->error(*wrong))) return false;
         sink.done();
@@ -105,9 +91,9 @@ class Exchange {
   bool report_exception(httplib::DataSink& sink) noexcept {
     try {
       const ApiError error = current_error();
-      ticket_.cancel();
-      log_fields()["error"] = error.log_text();
       if (send(sink, form_->error(error))) sink.done();
+      abort();
+      log_fields()["error"] = error.log_text();
       return true;
     } catch (...) {
       return false;
@@ -117,12 +103,25 @@ class Exchange {
   bool streams() const { return request_.stream; }
   const char* stream_type() const { return form_->stream_type(); }
 
+  // Cancels what still runs, waits until it has ended, and logs what it did.
+  void abort() {
+    ticket_.cancel();
+    const auto end = Clock::now() + kAbortTime;
+    while (open_ > 0 && Clock::now() < end && !service_->failed()) {
+      if (arrived_.empty()) take();
+      while (!arrived_.empty())
+        if (const Event event = next(); event.last) account(event);
+    }
+    log();
+  }
+
   void log() {
     Json& line = log_fields();
     line["prompt_tokens"] = usage_.prompt_tokens;
     line["cached"] = usage_.cached_tokens;
     line["tokens"] = usage_.completion_tokens;
     line["evicted"] = usage_.evicted_tokens;
+    line["queue_ms"] = std::round(usage_.queue_ms * 100) / 100;
     line["ttft_ms"] = std::round(usage_.ttft_ms * 100) / 100;
     line["finish"] = finish_;
     line["stream"] = request_.stream;
@@ -130,6 +129,32 @@ class Exchange {
   }
 
  private:
+  Json read_whole(const httplib::Request& http) {
+    std::vector<Choice> choices(static_cast<std::size_t>(count_));
+    for (int i = 0; i < count_; ++i) choices[i].text = echo(i);
+    while (open_ > 0) {
+      for (take(); !arrived_.empty();) {
+        Event event = next();
+        Choice& choice = choices[event.choice];
+        add(read(event), choice);
+        std::ranges::move(event.logs, std::back_inserter(choice.logs));
+        std::ranges::copy(event.tokens, std::back_inserter(choice.tokens));
+        if (!event.last) continue;
+        if (const auto wrong = end(event)) throw *wrong;
+        choice.finish = event.finish;
+        choice.stop_word = std::move(event.stop_word);
+        choice.usage = std::move(event.usage);
+      }
+      if (http.is_connection_closed()) throw ApiError(499, "client_closed_request", "the client disconnected");
+    }
+    log();
+    Json object = form_->whole(choices, usage_);
+    if (!session_.is_null()) object["session"] = session_;
+    if (request_.verbose)  // as in llama-server
+      object["__verbose"] = {{"prompt", service_->model().vocabulary->detokenize(request_.prompts.front(), true)}};
+    return object;
+  }
+
   void submit() {
     const std::uint32_t seed = request_.request.sampler.seed;
     SharedTokens given;  // the answers to one prompt share it
@@ -162,12 +187,18 @@ class Exchange {
     open_ = count_;
   }
 
-  std::vector<Event> take() {
+  void take() {
     Mailbox::Taken taken = mailbox_->take(kPollInterval);
     if (taken.was_full) service_->scheduler().wake();
     if (taken.events.empty() && service_->failed())
       throw ApiError(500, "server_error", "internal error: see the server's log");
-    return std::move(taken.events);
+    std::ranges::move(taken.events, std::back_inserter(arrived_));
+  }
+
+  Event next() {
+    Event event = std::move(arrived_.front());
+    arrived_.pop_front();
+    return event;
   }
 
   // What is new in a choice with this event.
@@ -182,16 +213,20 @@ class Exchange {
     return delta;
   }
 
-  // Accounts for a finished choice. Returns its error, if any.
-  std::optional<ApiError> end(const Event& event) {
+  void account(const Event& event) {  // for a finished choice
     --open_;
-    usage_.completion_tokens += event.usage.tokens - given_of(event.choice);
+    usage_.completion_tokens += std::max(0LL, event.usage.tokens - given_of(event.choice));
     usage_.evicted_tokens += event.usage.evicted;
     usage_.drafts += event.usage.drafts;
     usage_.method = event.usage.method;
     if (event.choice % request_.n == 0) usage_.cached_tokens += event.usage.cached;  // count each prompt once
     if (usage_.ttft_ms == 0) usage_.ttft_ms = event.usage.ttft_ms, usage_.queue_ms = event.usage.queue_ms;
     usage_.total_ms = std::max(usage_.total_ms, event.usage.total_ms);
+  }
+
+  // Accounts for a finished choice. Returns its error, if any.
+  std::optional<ApiError> end(const Event& event) {
+    account(event);
     const char* reason = finish_reason(event.finish);
     if (reason == nullptr) {
       ApiError error = error_of(event.finish, event.usage);
@@ -258,6 +293,7 @@ class Exchange {
   Clock::time_point last_sent_ = Clock::now();
   int count_;
   std::shared_ptr<Mailbox> mailbox_;
+  std::deque<Event> arrived_;
   std::vector<ReplyReader> readers_;  // of each choice
   TokenSplitter texts_{*service_->model().vocabulary};
   ReplyUsage usage_, so_far_;
@@ -304,7 +340,7 @@ void complete(const std::shared_ptr<Service>& service, CompletionRequest complet
       },
       [exchange](bool well) {
         try {
-          if (!well) exchange->log();
+          if (!well) exchange->abort();
           log_now();
         } catch (...) {  // out of memory: the log line is lost
         }

@@ -87,9 +87,10 @@ int number_of_key(const In& in, const std::vector<std::string>& keys) {
   return of_bearer != 0 ? of_bearer : of_plain;
 }
 
-// Estimated seconds until the waiting requests are served, at the recent rate; 1 to 60.
-std::string retry_after(const SchedulerLoad& load) {
-  return std::to_string(static_cast<int>(std::clamp(std::ceil(load.waiting * load.seconds_per_request), 1.0, 60.0)));
+// When the queue will be empty, if nobody joins it: a client that returns then begins at once. 1 to 60 seconds:
+// OpenAI's clients ignore larger numbers.
+std::string retry_after(const Scheduler& scheduler) {
+  return std::to_string(static_cast<int>(std::clamp(std::ceil(scheduler.seconds_until_begun()), 1.0, 60.0)));
 }
 
 // For callbacks whose exceptions would end the process. Loses at most one log line or one error's text.
@@ -110,7 +111,7 @@ auto guarded(std::shared_ptr<Service> service, Handler handler) {
       const ApiError error = current_error();
       if (error.status() == 429) {
         ++service->metrics()->rejected;
-        out.set_header("Retry-After", retry_after(service->scheduler().load()));
+        out.set_header("Retry-After", retry_after(service->scheduler()));
       }
       refuse(error, in, out);
     }
