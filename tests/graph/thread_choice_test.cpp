@@ -15,18 +15,18 @@ StepThreads adapting(int threads) {
   return out;
 }
 
-struct Step {
+struct Took {
   double seconds = 0;
   bool preempted = false;
 };
-using Machine = std::function<Step(int step, int threads)>;
+using MachineOfSteps = std::function<Took(int step, int threads)>;
 
 // Seconds of `steps` steps of decode; counts their threads.
-double run(ThreadChoice& choice, int steps, const Machine& machine, std::map<int, int>* used = nullptr) {
+double run_steps(ThreadChoice& choice, int steps, const MachineOfSteps& machine, std::map<int, int>* used = nullptr) {
   double sum = 0;
   for (int i = 0; i < steps; ++i) {
     const int threads = choice.begin(1);
-    const Step step = machine(i, threads);
+    const Took step = machine(i, threads);
     choice.end(step.seconds, step.seconds, step.preempted);
     sum += step.seconds;
     if (used != nullptr) ++(*used)[threads];
@@ -35,62 +35,62 @@ double run(ThreadChoice& choice, int steps, const Machine& machine, std::map<int
 }
 
 // One program beside us on two cores: a step on both waits for a slice of time, most times.
-Step busy(int step, int threads) {
+Took busy_machine(int step, int threads) {
   if (threads == 1) return {.seconds = 0.014, .preempted = step % 4 == 0};
   return {.seconds = step % 3 == 0 ? 0.008 : 0.04, .preempted = true};
 }
-Step quiet(int, int threads) {
+Took quiet_machine(int, int threads) {
   return {.seconds = 0.014 / threads};
 }
 
 TEST(ThreadChoice, UsesAllWhereNothingTakesACore) {
   ThreadChoice choice(adapting(2), false);
   std::map<int, int> used;
-  run(choice, 1000, quiet, &used);
+  run_steps(choice, 1000, quiet_machine, &used);
   EXPECT_EQ(used, (std::map<int, int>{{2, 1000}}));
 }
 
 TEST(ThreadChoice, UsesFewerWhileTheyAreFaster) {
   ThreadChoice choice(adapting(2), false);
-  run(choice, 100, quiet);
-  run(choice, 40, busy);  // is noticed
-  EXPECT_LT(run(choice, 1000, busy), 1.25 * 1000 * 0.014);
-  run(choice, 200, quiet);
+  run_steps(choice, 100, quiet_machine);
+  run_steps(choice, 40, busy_machine);  // is noticed
+  EXPECT_LT(run_steps(choice, 1000, busy_machine), 1.25 * 1000 * 0.014);
+  run_steps(choice, 200, quiet_machine);
   std::map<int, int> used;
-  run(choice, 500, quiet, &used);
+  run_steps(choice, 500, quiet_machine, &used);
   EXPECT_GT(used[2], 490);
 }
 
 // Being preempted costs little where steps are no slower for it.
 TEST(ThreadChoice, StaysWithAllWhereFewerAreSlower) {
   ThreadChoice choice(adapting(2), false);
-  const Machine disturbed = [](int, int threads) { return Step{.seconds = 0.014 / threads, .preempted = true}; };
-  EXPECT_LT(run(choice, 1000, disturbed), 1.05 * 1000 * 0.007);
+  const MachineOfSteps disturbed = [](int, int threads) { return Took{.seconds = 0.014 / threads, .preempted = true}; };
+  EXPECT_LT(run_steps(choice, 1000, disturbed), 1.05 * 1000 * 0.007);
 }
 
 TEST(ThreadChoice, FindsTheBestOfSeveral) {
   ThreadChoice choice(adapting(8), true);
-  const Machine one_core_taken = [](int, int threads) {
-    return Step{.seconds = threads == 8 ? 0.05 : 0.08 / threads, .preempted = threads == 8};
+  const MachineOfSteps one_core_taken = [](int, int threads) {
+    return Took{.seconds = threads == 8 ? 0.05 : 0.08 / threads, .preempted = threads == 8};
   };
-  run(choice, 100, one_core_taken);
+  run_steps(choice, 100, one_core_taken);
   std::map<int, int> used;
-  run(choice, 400, one_core_taken, &used);
+  run_steps(choice, 400, one_core_taken, &used);
   EXPECT_GT(used[7], 360);
   EXPECT_EQ(used.count(1), 0u) << "never fewer than a quarter";
 
   // Then a second program takes all but two cores.
-  const Machine two_left = [](int, int threads) {
-    return Step{.seconds = threads > 2 ? 0.2 : 0.08 / threads, .preempted = threads > 2};
+  const MachineOfSteps two_left = [](int, int threads) {
+    return Took{.seconds = threads > 2 ? 0.2 : 0.08 / threads, .preempted = threads > 2};
   };
-  run(choice, 300, two_left);
-  EXPECT_LT(run(choice, 400, two_left), 400 * 0.05);
+  run_steps(choice, 300, two_left);
+  EXPECT_LT(run_steps(choice, 400, two_left), 400 * 0.05);
 }
 
 TEST(ThreadChoice, GivenThreadsStay) {
   ThreadChoice choice(StepThreads(2), true);
   std::map<int, int> used;
-  run(choice, 200, busy, &used);
+  run_steps(choice, 200, busy_machine, &used);
   EXPECT_EQ(used, (std::map<int, int>{{2, 200}}));
 }
 
