@@ -37,7 +37,7 @@ TEST(PolicyRegister, IsSortedAndEveryEntryWorks) {
 
 TEST(PolicyRegister, AnUnknownNameIsAnErrorThatListsTheOthers) {
   const auto message = error_of([] { make_policy("recnet"); });
-  EXPECT_NE(message.find("unknown policy 'recnet': use"), std::string::npos) << message;
+  EXPECT_NE(message.find("unknown policy 'recnet'; did you mean 'recent'? Use"), std::string::npos) << message;
   EXPECT_NE(message.find("recent"), std::string::npos) << message;
 }
 
