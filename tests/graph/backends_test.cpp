@@ -18,23 +18,6 @@ void run_step(Backends& backends, int tokens, std::chrono::milliseconds waiting 
   backends.end_step();
 }
 
-TEST(BackendsTest, ABatchThatWaitedForCoresIsFollowedBySixteenWithFewThreads) {
-  const auto model = Model::synthetic("tiny");
-  Backends backends(*model, {1, 2});
-  for (int i = 0; i < 17 && backends.threads() != 2; ++i) run_step(backends, kBatch);  // the machine may be busy
-  ASSERT_EQ(backends.threads(), 2);
-  run_step(backends, kBatch, std::chrono::milliseconds(20));
-  EXPECT_EQ(backends.threads(), 2);
-  for (int i = 0; i < 16; ++i) {
-    run_step(backends, kBatch);
-    EXPECT_EQ(backends.threads(), 1) << i;
-  }
-  run_step(backends, kBatch);
-  EXPECT_EQ(backends.threads(), 2);
-  run_step(backends, kBatch - 1);
-  EXPECT_EQ(backends.threads(), 1);
-}
-
 TEST(BackendsTest, GivenThreadsStay) {
   const auto model = Model::synthetic("tiny");
   Backends backends(*model, 2);

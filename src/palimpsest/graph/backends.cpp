@@ -3,22 +3,14 @@
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <ctime>
-#include <thread>
 
+#include "palimpsest/core/cpu_count.h"
 #include "palimpsest/model/backend.h"
 #include "palimpsest/model/rpc.h"
 #include "palimpsest/model/weights.h"
 
 namespace palimpsest {
 namespace {
-
-double seconds_of(clockid_t clock) {
-  timespec now{};
-  clock_gettime(clock, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
 
 // How often the system took a core from a thread of this program.
 long preemptions() {
@@ -27,16 +19,10 @@ long preemptions() {
   return usage.ru_nivcsw;
 }
 
-// More programs run than there are cores, beside this one.
-bool is_crowded() {
-  double load = 0;
-  return getloadavg(&load, 1) == 1 && load > 1.5 * std::thread::hardware_concurrency();
-}
-
 }  // namespace
 
 Backends::Backends(const Model& model, StepThreads threads)
-    : choice_(threads, is_crowded()), used_threads_(threads.decode) {
+    : choice_(threads, usable_cpus()), used_threads_(threads.decode) {
   const Weights& w = model.weights();
   ggml_backend_dev_t host = nullptr;
   for (ggml_backend_dev_t device : w.devices) {
@@ -59,16 +45,14 @@ Backends::Backends(const Model& model, StepThreads threads)
 }
 
 void Backends::begin_step(int tokens) {
-  const int threads = choice_.begin(tokens);
+  adapts_ = choice_.adapts(tokens);
+  const int threads = choice_.begin(tokens, adapts_ ? running_threads() : 0);
   if (threads != used_threads_) set_threads(host(), used_threads_ = threads);
-  preempted_ = preemptions();
-  cpu_seconds_ = seconds_of(CLOCK_THREAD_CPUTIME_ID);
-  wall_seconds_ = seconds_of(CLOCK_MONOTONIC);
+  if (adapts_) preempted_ = preemptions();
 }
 
 void Backends::end_step() {
-  const double wall = seconds_of(CLOCK_MONOTONIC) - wall_seconds_;  // within the other time: no step seems too long
-  choice_.end(wall, seconds_of(CLOCK_THREAD_CPUTIME_ID) - cpu_seconds_, preemptions() > preempted_);
+  if (adapts_) choice_.end(preemptions() > preempted_);
 }
 
 }  // namespace palimpsest

@@ -42,8 +42,8 @@ class Backends {
   bool remote_ = false;
   ThreadChoice choice_;
   int used_threads_;
-  double cpu_seconds_ = 0, wall_seconds_ = 0;  // of this thread, at begin_step()
-  long preempted_ = 0;                         // how often threads of this program were, at begin_step()
+  bool adapts_ = false;  // the threads of this step
+  long preempted_ = 0;   // how often threads of this program were, at begin_step()
   mutable std::recursive_mutex mutex_;
 };
 
