@@ -2,7 +2,7 @@
 MAKEFLAGS += --no-print-directory
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help serve-mutations run chat build test test-long test-avx2 test-arm64 test-asan test-tsan install-check deb deb-check image-check dist release release-check docs docs-check bench attention bench-papers versus versus-server versus-shift evict-cost own-time batches drafts growth exactness quality acceptance sweep report peers peers-kept convert-check serve-check clients-check llama-server-check templates-check schemas-check page-check page-pictures memory-events serve-load overload serve-kill serve-hostile cuda-check scale-check wheel python-check python-clean format format-check setup clean prune
+.PHONY: help serve-mutations run chat build test test-long test-avx2 test-arm64 test-asan test-tsan install-check deb deb-check image-check dist release release-check docs docs-check bench attention bench-papers versus versus-server versus-shift evict-cost own-time batches drafts growth exactness quality acceptance sweep report peers peers-kept convert-check serve-check clients-check llama-server-check templates-check schemas-check page-check page-pictures memory-events serve-load overload first-hour serve-kill serve-hostile cuda-check scale-check wheel python-check python-clean format format-check setup clean prune
 
 # What `make run` runs; try RUN_ARGS='-p "Once upon a time" -n -1' and Ctrl-C.
 RUN_ARGS ?= -n 1000 --ignore-eos --seed 1 --method streaming
@@ -166,6 +166,9 @@ serve-check: build  ## test the server: README examples, openai client, service 
 	@python3 tests/system/templates.py
 	@python3 tests/system/load.py --clients 64 --seconds 5
 	@python3 tests/system/kill.py --times 10
+
+first-hour: build  ## the README's first commands with SmolLM2, and ten mistakes (FIRST_ARGS='--model FILE')
+	@python3 tests/system/first_hour.py $(FIRST_ARGS)
 
 clients-check: build  ## test the server with client libraries from PyPI: openai, litellm, langchain, instructor, lm-eval, ollama, anthropic
 	@python3 tests/system/clients.py $(CLIENTS_ARGS)
