@@ -5,6 +5,9 @@
 namespace palimpsest::testing {
 
 long long allocations();  // so far, of all threads
+long long heap_bytes();   // allocated and not freed
+long long heap_peak();    // their maximum since begin_heap_peak()
+void begin_heap_peak();
 
 // The n-th allocation from now on (0: the next one) throws std::bad_alloc, once.
 void fail_allocation(long long n);

@@ -1,6 +1,7 @@
 #include "tests/engine/allocations.h"
 
 #include <gtest/gtest.h>
+#include <malloc.h>
 
 #include <atomic>
 #include <cstdlib>
@@ -8,14 +9,24 @@
 
 namespace {
 
-std::atomic<long long> count = 0, failing = -1;
+std::atomic<long long> count = 0, failing = -1, bytes = 0, peak = 0;
 
 void* allocate(std::size_t size, std::size_t alignment) {
   const long long n = count.fetch_add(1, std::memory_order_relaxed);
   if (n == failing.load(std::memory_order_relaxed)) return nullptr;
   if (size == 0) size = 1;
-  return alignment == 0 ? std::malloc(size)
-                        : std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
+  void* const memory = alignment == 0 ? std::malloc(size)
+                                      : std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
+  if (memory == nullptr) return nullptr;
+  const long long now = bytes += static_cast<long long>(malloc_usable_size(memory));
+  for (long long before = peak; now > before && !peak.compare_exchange_weak(before, now);) {
+  }
+  return memory;
+}
+
+void release(void* memory) noexcept {
+  if (memory != nullptr) bytes -= static_cast<long long>(malloc_usable_size(memory));
+  std::free(memory);
 }
 
 void* allocate_or_throw(std::size_t size, std::size_t alignment) {
@@ -39,22 +50,34 @@ void* operator new(std::size_t size, std::align_val_t alignment, const std::noth
   return allocate(size, static_cast<std::size_t>(alignment));
 }
 void operator delete(void* memory) noexcept {
-  std::free(memory);
+  release(memory);
 }
 void operator delete(void* memory, std::size_t) noexcept {
-  std::free(memory);
+  release(memory);
 }
 void operator delete(void* memory, std::align_val_t) noexcept {
-  std::free(memory);
+  release(memory);
 }
 void operator delete(void* memory, std::size_t, std::align_val_t) noexcept {
-  std::free(memory);
+  release(memory);
 }
 
 namespace palimpsest::testing {
 
 long long allocations() {
   return count;
+}
+
+long long heap_bytes() {
+  return bytes;
+}
+
+long long heap_peak() {
+  return peak;
+}
+
+void begin_heap_peak() {
+  peak = bytes.load();
 }
 
 void fail_allocation(long long n) {

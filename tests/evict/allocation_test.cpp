@@ -1,32 +1,22 @@
 // The eviction decision and bookkeeping of a decode step allocate nothing. Counts all allocations of this program.
 #include <gtest/gtest.h>
-#include <malloc.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <new>
 
 #include "palimpsest/evict/evictor.h"
-#include "tests/evict/heap.h"
 #include "tests/support/evictor_of.h"
 
 namespace palimpsest::testing {
-std::atomic<long long> heap_allocations = 0, heap_bytes = 0, heap_peak = 0;
-
 namespace {
+
+std::atomic<long long> heap_allocations = 0;
 
 void* counted(std::size_t size) noexcept {
   void* const memory = std::malloc(size == 0 ? 1 : size);
-  if (memory == nullptr) return nullptr;
-  ++heap_allocations;
-  const long long now = heap_bytes += static_cast<long long>(malloc_usable_size(memory));
-  for (long long peak = heap_peak; now > peak && !heap_peak.compare_exchange_weak(peak, now);) {
-  }
+  if (memory != nullptr) ++heap_allocations;
   return memory;
-}
-
-void release(void* memory) noexcept {
-  if (memory != nullptr) heap_bytes -= static_cast<long long>(malloc_usable_size(memory));
-  std::free(memory);
 }
 
 }  // namespace
@@ -41,10 +31,10 @@ void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
   return palimpsest::testing::counted(size);
 }
 void operator delete(void* memory) noexcept {
-  palimpsest::testing::release(memory);
+  std::free(memory);
 }
 void operator delete(void* memory, std::size_t) noexcept {
-  palimpsest::testing::release(memory);
+  std::free(memory);
 }
 
 namespace palimpsest::testing {

@@ -9,7 +9,7 @@
 #include "palimpsest/engine/step_loop.h"
 #include "palimpsest/evict/method_plan.h"
 #include "palimpsest/model/synthetic/synthetic.h"
-#include "tests/evict/heap.h"
+#include "tests/engine/allocations.h"
 #include "tests/support/scorer_file.h"
 
 namespace palimpsest::testing {
@@ -43,8 +43,8 @@ Taken live_through(const SessionOptions& options, const std::shared_ptr<const Me
                    const std::shared_ptr<PagePool>& pool) {
   std::vector<TokenId> prompt;
   for (int i = 0; i < kPrompt; ++i) prompt.push_back(static_cast<TokenId>((i * 37 + i / 7) % kVocabulary));
-  const long long before = heap_bytes;
-  heap_peak = before;
+  const long long before = heap_bytes();
+  begin_heap_peak();
   Sequence sequence(*decoder(), options, plan, nullptr, pool);
   const auto run = [&] {
     StepShare share{.sequence = &sequence}, *const one = &share;
@@ -58,7 +58,7 @@ Taken live_through(const SessionOptions& options, const std::shared_ptr<const Me
     run();
     sequence.accept(0);
   }
-  return {.heap = static_cast<std::size_t>(heap_peak - before), .pages = sequence.cache().bytes_peak()};
+  return {.heap = static_cast<std::size_t>(heap_peak() - before), .pages = sequence.cache().bytes_peak()};
 }
 
 void expect_bytes_of_plan(const std::string& method, bool layerwise) {
