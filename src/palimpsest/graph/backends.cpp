@@ -1,10 +1,10 @@
 #include "palimpsest/graph/backends.h"
 
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 
-#include "palimpsest/core/cpu_count.h"
 #include "palimpsest/model/backend.h"
 #include "palimpsest/model/rpc.h"
 #include "palimpsest/model/weights.h"
@@ -22,7 +22,7 @@ long preemptions() {
 }  // namespace
 
 Backends::Backends(const Model& model, StepThreads threads)
-    : choice_(threads, usable_cpus()), used_threads_(threads.decode) {
+    : choice_(threads, static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN))), used_threads_(threads.decode) {
   const Weights& w = model.weights();
   ggml_backend_dev_t host = nullptr;
   for (ggml_backend_dev_t device : w.devices) {

@@ -9,6 +9,7 @@ namespace palimpsest {
 
 class ThreadChoice {
  public:
+  // `cores`: of the machine, whose programs begin() counts: a container may use fewer.
   ThreadChoice(StepThreads threads, int cores);
 
   // Whether begin() depends on `running` for such a step.
