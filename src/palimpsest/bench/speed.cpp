@@ -70,7 +70,7 @@ SpeedSample measure_speed(Lockstep& batch, int vocabulary, const SpeedOptions& o
 
   const Session& first = batch.session(0);
   int done = options.test == SpeedTest::kPrefill ? options.tokens : 0;
-  const auto evicted = [&] { return first.cache().evicted(); };
+  long long dropped = 0;  // before
   double evict = 0;
   const auto evict_ms = [&] {
     double sum = 0;
@@ -78,7 +78,7 @@ SpeedSample measure_speed(Lockstep& batch, int vocabulary, const SpeedOptions& o
     return sum;
   };
   if (options.test == SpeedTest::kPrefill) {
-    sample.evicted = -evicted();
+    dropped = first.cache().dropped();
     const auto start = Clock::now();
     for (int i = 0; i < sequences; ++i)
       batch.session(i).prefill(measured, [&](long long, long long) { return !stopped(); });
@@ -104,7 +104,7 @@ SpeedSample measure_speed(Lockstep& batch, int vocabulary, const SpeedOptions& o
       return 1 + accepted;
     };
     for (const TokenId token : std::span(tokens).subspan(measured.size())) decode(token);
-    sample.evicted = -evicted();
+    dropped = first.cache().dropped();
     sample.evictions = -first.times().evictions;
     evict = evict_ms();
     std::vector<double> itl;
@@ -129,7 +129,7 @@ SpeedSample measure_speed(Lockstep& batch, int vocabulary, const SpeedOptions& o
     sample.ms_p50 = itl[itl.size() / 2];
     sample.ms_p99 = itl[std::min(itl.size() - 1, itl.size() * 99 / 100)];
   }
-  sample.evicted += evicted();
+  sample.evicted = first.cache().evicted_since(dropped);
   for (int i = 0; i < sequences; ++i) {
     sample.cache_bytes += batch.session(i).cache().bytes_in_use() + batch.session(i).cache().bytes_tables();
     sample.cache_bytes_peak += batch.session(i).cache().bytes_peak();

@@ -178,7 +178,10 @@ class Cache {
   double slots_per_token() const;    // slots of mapped pages / tokens, of all tables; 0 without a token
   // Tokens evicted: the mean over tables without a window, or over all tables if each has one. Tokens dropped because
   // they are outside a window do not count (CacheChange::out_of_window).
-  long long evicted() const { return dropped_ / counted_tables_; }
+  long long evicted() const { return evicted_since(0); }
+  long long dropped() const { return dropped_; }  // the sum over these tables
+  // Since dropped() was `before`. A difference of two means, each rounded down, would be off by one.
+  long long evicted_since(long long before) const { return (dropped_ - before) / counted_tables_; }
 
  private:
   const char* fault_across_tables() const;

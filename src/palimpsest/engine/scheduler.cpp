@@ -228,7 +228,7 @@ void Scheduler::finish(Job& job, Finish finish, std::string error) noexcept {
   assert(!job.over);
   if (job.sequence != nullptr) {
     const Cache& cache = job.sequence->cache();
-    job.usage.evicted = cache.evicted() - job.evicted_before;
+    job.usage.evicted = cache.evicted_since(job.dropped_before);
     job.usage.cache_tokens = cache.occupied();
     job.usage.cache_bytes_peak = cache.bytes_peak();
   }

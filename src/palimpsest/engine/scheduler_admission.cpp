@@ -168,7 +168,7 @@ void Scheduler::restore(Job& job, std::unique_ptr<Sequence> sequence) {
   job.loading.reset();
   job.sequence = std::move(sequence);
   job.share.sequence = job.sequence.get();
-  job.evicted_before = job.sequence->cache().evicted();
+  job.dropped_before = job.sequence->cache().dropped();
   if (job.request.edit) return edit(job);
   if (job.request.prompt.empty())
     job.sequence->read(job.next);
@@ -204,7 +204,7 @@ void Scheduler::edit(Job& job) {
       start > 0 ? sequence.rewind(start) : sequence.clear();
       job.rest.assign(job.text.begin() + start, job.text.end());
       if (!job.rest.empty()) sequence.read(job.rest);
-      job.evicted_before = sequence.cache().evicted();
+      job.dropped_before = sequence.cache().dropped();
       job.usage.prompt_tokens = std::ssize(job.rest);
     }
   } catch (const Error&) {
@@ -250,7 +250,7 @@ void Scheduler::continue_from_history(Job& job) {
     job.known_logits.assign(history->logits.begin(), history->logits.end());
   } else {
     job.sequence->read(job.rest);
-    job.evicted_before = job.sequence->cache().evicted();
+    job.dropped_before = job.sequence->cache().dropped();
   }
   job.usage.cached = static_cast<long long>(history->next.matched);
   prefix_hits_ += job.usage.cached;

@@ -60,7 +60,7 @@ struct SchedulerJob {
   TokenId next = -1;                      // the token generated last
   LikeliestTokens likeliest;              // with Request::top_logprobs
   std::vector<double> pooled;             // [width] with Request::pooling: the sum so far, or the last row
-  long long evicted_before = 0;           // tokens that the snapshot's cache had evicted
+  long long dropped_before = 0;           // Cache::dropped() of the snapshot's cache
   std::shared_ptr<SnapshotLoad> loading;  // while set it owns the sequence
   bool kept = false;                      // a KeptSequence owns the sequence
   struct Memory {                         // with Request::memory

@@ -136,14 +136,14 @@ std::vector<QuestionAnswer> Asker::ask(const Prompt& prompt, QuestionSeen seen, 
   std::vector<std::byte> state;  // of the sequence, with `kept`
   bool in_prompt = false;
   std::size_t read = 0;
-  long long before = 0;
+  long long before = 0;  // Cache::dropped()
   for (std::size_t q = 0; q < prompt.questions.size(); ++q) {
     const std::vector<TokenId>& question = prompt.questions[q];
     const auto start = std::chrono::steady_clock::now();
     if (kept) {
       session_.sequence().continue_from(*kept, state, in_prompt);
     } else {
-      before = session_.cache().evicted();
+      before = session_.cache().dropped();
       read = read_context(prompt, seen);
       if (read > 0 && prompt.questions.size() > 1) {
         kept = session_.sequence().cache().fork();
@@ -163,7 +163,7 @@ std::vector<QuestionAnswer> Asker::ask(const Prompt& prompt, QuestionSeen seen, 
     QuestionAnswer& made = answers.emplace_back(answer(logits, options));
     made.prompt_ms = prompt_ms;
     made.prompt_tokens = static_cast<long long>(prompt.context.size() + question.size());
-    made.evicted = session_.cache().evicted() - before;
+    made.evicted = session_.cache().evicted_since(before);
   }
   return answers;
 }

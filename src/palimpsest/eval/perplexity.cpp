@@ -74,7 +74,7 @@ Perplexity perplexity(Session& session, std::span<const TokenId> tokens, long lo
   result.losses.reserve(tokens.size());
   result.curve.reserve(static_cast<std::size_t>(last / bin) + 1);
   double sum = 0, squares = 0;
-  const auto evicted_before = session.cache().evicted();
+  const auto dropped_before = session.cache().dropped();
   const auto start = std::chrono::steady_clock::now();
   const auto predict = [&](long long index, std::span<const float> logits) {
     const double nats = negative_log_likelihood(logits, tokens[static_cast<std::size_t>(index) + 1]);
@@ -104,7 +104,7 @@ Perplexity perplexity(Session& session, std::span<const TokenId> tokens, long lo
     result.nll = sum / n;
     result.nll_error = std::sqrt(std::max(0.0, squares / n - result.nll * result.nll) / n);
   }
-  result.evicted = session.cache().evicted() - evicted_before;
+  result.evicted = session.cache().evicted_since(dropped_before);
   result.cache_bytes = session.cache().bytes_in_use() + session.cache().bytes_tables();
   result.cache_bytes_peak = session.cache().bytes_peak() + session.cache().bytes_tables();
   return result;
