@@ -16,9 +16,22 @@ std::span<const Requirement> requirements() {
   return all;
 }
 
-void check_legal(Scope scope, const Candidate& candidate) {
+namespace {
+
+const Requirement* first_unmet(Scope scope, const Candidate& candidate) {
   for (const Requirement& row : requirements())
-    if (row.scope == scope && row.required(candidate) && !row.offered(candidate)) throw Error(row.sentence(candidate));
+    if (row.scope == scope && row.required(candidate) && !row.offered(candidate)) return &row;
+  return nullptr;
+}
+
+}  // namespace
+
+bool is_legal(Scope scope, const Candidate& candidate) {
+  return first_unmet(scope, candidate) == nullptr;
+}
+
+void check_legal(Scope scope, const Candidate& candidate) {
+  if (const Requirement* row = first_unmet(scope, candidate)) throw Error(row->sentence(candidate));
 }
 
 void validate(const Method& method) {

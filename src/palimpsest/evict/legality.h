@@ -56,6 +56,7 @@ std::span<const Requirement> draft_requirements();      // of PlanTarget::draft_
 std::span<const Requirement> layerwise_requirements();  // of PlanTarget::layerwise
 std::span<const Requirement> match_requirements();      // of mechanism match
 
+bool is_legal(Scope scope, const Candidate& candidate);
 // Throws Error with the sentence of the first row of the scope that is required and not offered.
 void check_legal(Scope scope, const Candidate& candidate);
 

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "palimpsest/core/error.h"
+#include "palimpsest/evict/legality.h"
 #include "palimpsest/evict/method_plan.h"
 
 namespace palimpsest {
@@ -70,10 +71,12 @@ std::string_view policy_at(bool prompts_end) {
 }
 
 // Split::kAuto: shares of heads by `palimpsest fit`, where heads may have budgets of their own
-// (docs/decisions/0043-auto-shares.md).
-Split split_of(const Method& m, const PlanTarget& target) {
-  const bool has_shares = !target.profile_file.empty() && target.shape.pages && m.evicts();
-  return has_shares && !make_policy(m.policy, m.of_policy)->signals().whole_layer() ? Split::kProfile : Split::kUniform;
+// (docs/decisions/0043-auto-shares.md). Not on devices, where all heads have the slots of the fullest.
+Split split_of(Method m, const PlanTarget& target) {
+  if (target.profile_file.empty() || !target.shape.pages || !m.evicts()) return Split::kUniform;
+  m.split = Split::kProfile;
+  const Candidate with_shares{.method = m, .signals = make_policy(m.policy, m.of_policy)->signals()};
+  return is_legal(Scope::kMethod, with_shares) && is_legal(Scope::kPolicy, with_shares) ? m.split : Split::kUniform;
 }
 
 Method adapted(Method m, const PlanTarget& target) {
