@@ -18,6 +18,8 @@ TEST(Nearest, IsWhatWasMeantOrNothing) {
                                      {"somllm2", "smollm2"},
                                      {"qwen2.5", "qwen2.5-0.5b"}})
     EXPECT_EQ(nearest_name(given, names), meant) << given;
+  const std::vector<std::string> short_names = {"q4", "f16"};
+  for (const char* given : {"x", "q", ""}) EXPECT_FALSE(nearest_name(given, short_names)) << given;
   for (const char* given : {"mistral-7b", "x", "", "phi"}) EXPECT_FALSE(nearest_name(given, names)) << given;
   EXPECT_EQ(did_you_mean("smolm2", names), "; did you mean 'smollm2'?");
   EXPECT_EQ(did_you_mean("mistral-7b", names), "");

@@ -38,7 +38,7 @@ std::optional<std::string> nearest_name(std::string_view name, std::span<const s
     // A beginning is near ("smol"), but not nearer than a slip.
     std::size_t distance = edit_distance(given, candidate);
     if (given.size() >= 3 && candidate.starts_with(given)) distance = std::min<std::size_t>(distance, 2);
-    if (distance < best_distance) best_distance = distance, best = each;
+    if (distance < best_distance && distance < given.size()) best_distance = distance, best = each;
   }
   return best;
 }
