@@ -96,10 +96,7 @@ void translate_flag(const CLI::App& command, std::string& word) {
 
 // Of a flag or argument that no command expects.
 std::string unexpected(const CLI::App& command, const std::string& word) {
-  if (!word.starts_with('-')) {
-    const std::vector<std::string> commands = names_of_commands(command);
-    return fmt::format("unexpected argument '{}'{}", word, did_you_mean(word, commands));
-  }
+  if (!word.starts_with('-')) return fmt::format("unexpected argument '{}'", word);
   const std::string flag = flag_of(word);
   if (const auto near = nearest_name(flag, names_of_flags(command)))
     return fmt::format("unknown flag '{}'; did you mean '{}'?", flag, *near);
@@ -121,16 +118,18 @@ std::vector<std::string> translated(const CLI::App& app, std::vector<std::string
     words[0] = "--version";
   }
   const CLI::App* command = &app;
+  std::string path = "palimpsest";
   std::size_t at = 0;
   for (; at < words.size() && !words[at].starts_with('-'); ++at) {
     const CLI::App* next = find_command(*command, words[at]);
     if (next == nullptr) break;
     command = next;
+    path += " " + command->get_name();
   }
   if (const std::vector<std::string> commands = names_of_commands(*command); !commands.empty() && at < words.size()) {
     const std::string& word = words[at];
     if (!word.starts_with('-'))
-      fail("unknown command '{}'{} (see `palimpsest --help`)", word, did_you_mean(word, commands));
+      fail("unknown command '{}'{} (see `{} --help`)", word, did_you_mean(word, commands), path);
     if (command == &app && !has_flag(app, flag_of(word)))
       fail("a command is missing: write `palimpsest chat {}`, or run or serve (see `palimpsest --help`)",
            fmt::join(words, " "));

@@ -285,9 +285,8 @@ void add_run(CLI::App& app, Action& action) {
       ->excludes(prompt)
       ->group(group);
   command
-      ->add_option(
-          "--chat-template", flags->chat_template,
-          "the prompt is a user's message in this chat template: chatml, llama3, gemma, ..., or a file in Jinja")
+      ->add_option("--chat-template", flags->chat_template,
+                   std::string("the prompt is a user's message in this ") + kChatTemplateHelp)
       ->type_name("NAME|FILE")
       ->default_str("the model's, if it has one")
       ->group(group);
