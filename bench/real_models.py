@@ -10,6 +10,7 @@ last        the same; the question ends the prompt, and is read before the cache
 perplexity  1,000 tokens of a novel after a prompt of 512, one by one
 chat        30 turns of a user who tells a novel, with four facts; then each is asked for (SmolLM2)
 
+`auto` and the rows with shares need MODEL.profile beside the model (`palimpsest pull` brings it, `palimpsest fit` makes one).
 But for `half` all methods may hold a quarter of the tokens (256 of 1,024; 1,024 of the chat), and no more bytes than KeyDiff does: those with larger tables or
 statistics hold fewer tokens. Protected: 4 sinks and the newest 16, or what the preset protects beyond that. Methods that wait for the
 prompt's end keep their budget from then on (schedule=prompt+step), also in the answer. Writes docs/results/policies.md and auto.md's
