@@ -97,6 +97,7 @@ nlohmann::json as_json(const Row& row, const BenchFlags& flags, const Model& mod
     out["ms_p50"] = row.summary(&SpeedSample::ms_p50).median;
     out["ms_p99"] = row.summary(&SpeedSample::ms_p99).median;
     out["ms_forward"] = row.summary(&SpeedSample::ms_forward).median;
+    out["ms_prepare"] = row.summary(&SpeedSample::ms_prepare).median;
     out["ms_evict"] = row.summary(&SpeedSample::ms_evict).median;
     out["ms_attention"] = row.summary(&SpeedSample::ms_attention).median;
     out["evictions"] = row.samples.back().evictions;

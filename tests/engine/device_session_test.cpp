@@ -4,12 +4,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <random>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "palimpsest/engine/lockstep.h"
 #include "palimpsest/engine/snapshot.h"
 #include "tests/engine/scheduler_fixture.h"
 #include "tests/support/error_of.h"
@@ -346,6 +348,73 @@ SchedulerOptions device_scheduler_options() {
   SchedulerOptions options = small_options();
   options.pool_bytes = std::size_t{16} << 20;
   return options;
+}
+
+// Each reads its prompt alone, in chunks; then all have seats side by side, in order.
+TEST(DeviceLockstep, SequencesAreNeighbours) {
+  for (const char* method : {"full", "streaming:budget=300", "h2o:budget=600"}) {
+    SCOPED_TRACE(method);
+    Lockstep batch(on_device(), device_options(method), 6);
+    for (int i = 0; i < batch.sequences(); ++i) batch.session(i).prefill(some_text(1300 + 100 * (i % 3)));
+    const auto decode = [&] {
+      batch.decode(std::vector<TokenId>(at(batch.sequences()), 1));
+      const std::uint64_t first = batch.session(0).cache().storage()->place();
+      for (int i = 0; i < batch.sequences(); ++i)
+        EXPECT_EQ(batch.session(i).cache().storage()->place(), first + static_cast<std::uint64_t>(i)) << i;
+    };
+    decode();
+    batch.session(2).clear();  // its seat is free for the next
+    batch.session(2).prefill(some_text(1300));
+    decode();
+  }
+}
+
+// Neighbours in a slab are one batch of the graph: sequences of unequal lengths, some of which start again while the
+// others go on. Each answers as it does alone, by products and by flash attention.
+TEST(DeviceLockstep, AnswersAsEachAlone) {
+  constexpr std::size_t kSequences = 5, kSteps = 40;
+  for (const char* attention : {"products", "flash"}) {
+    ASSERT_EQ(::setenv("PALIMPSEST_DEVICE_ATTENTION", attention, 1), 0);
+    for (const char* method : kDeviceMethods) {
+      const char* const architecture = attention == std::string("flash") ? "gemma3" : "llama";
+      SCOPED_TRACE(fmt::format("{} {} {}", attention, architecture, method));
+      const auto decoder = on_device(architecture);
+      const SessionOptions options = device_options(method);
+      const auto text = some_text(300);
+      const auto prompt_of = [&](std::size_t i, bool again) {
+        return std::span(text).subspan(7 * i + (again ? 3 : 0), 10 + 23 * i);
+      };
+      const auto token = [&](std::size_t i, std::size_t step) { return text[(31 * i + step) % text.size()]; };
+      const auto starts_again = [](std::size_t i, std::size_t step) { return i % 2 == 1 && step == 20 + 5 * i; };
+      std::vector<std::vector<float>> alone(kSequences), together(kSequences);
+      for (std::size_t i = 0; i < kSequences; ++i) {
+        Session session(decoder, options);
+        session.prefill(prompt_of(i, false));
+        for (std::size_t step = 0; step < kSteps; ++step) {
+          if (starts_again(i, step)) session.clear(), session.prefill(prompt_of(i, true));
+          const auto logits = session.decode(token(i, step));
+          alone[i].insert(alone[i].end(), logits.begin(), logits.end());
+        }
+      }
+      Lockstep batch(decoder, options, kSequences);
+      for (std::size_t i = 0; i < kSequences; ++i) batch.session(static_cast<int>(i)).prefill(prompt_of(i, false));
+      for (std::size_t step = 0; step < kSteps; ++step) {
+        std::vector<TokenId> tokens;
+        for (std::size_t i = 0; i < kSequences; ++i) {
+          Session& session = batch.session(static_cast<int>(i));
+          if (starts_again(i, step)) session.clear(), session.prefill(prompt_of(i, true));
+          tokens.push_back(token(i, step));
+        }
+        const auto logits = batch.decode(tokens);
+        for (std::size_t i = 0; i < kSequences; ++i)
+          together[i].insert(together[i].end(), logits.begin() + static_cast<std::ptrdiff_t>(i * kVocabulary),
+                             logits.begin() + static_cast<std::ptrdiff_t>((i + 1) * kVocabulary));
+      }
+      for (std::size_t i = 0; i < kSequences; ++i)
+        EXPECT_LE(max_relative_error(together[i], alone[i], kVocabulary), 2e-5) << "sequence " << i;
+    }
+  }
+  ::unsetenv("PALIMPSEST_DEVICE_ATTENTION");
 }
 
 // Requests of different methods and lengths in one step answer as each alone.

@@ -23,6 +23,7 @@
 #include "tests/support/in_type.h"
 #include "tests/support/rpc_server.h"
 #include "tests/support/shared_dir.h"
+#include "tests/support/test_device.h"
 #include "tests/support/test_length.h"
 
 namespace palimpsest::testing {
@@ -130,15 +131,10 @@ void check(Laboratory& laboratory, const std::vector<Combination>& some) {
   if (::testing::Test::HasFailure() || std::getenv("PALIMPSEST_EXACTNESS") != nullptr) table.print();
 }
 
-// ggml reads these when it loads its backends, at the first use in a process. Software devices are listed only if they
-// are named. Cooperative-matrix products of Mesa's llvmpipe are wrong if the row count is no multiple of 8 (ggml 0.27,
-// Mesa 26: the 172 rows of stories260K's feed-forward).
-const bool g_vulkan_settings =
-    ::setenv("GGML_VK_VISIBLE_DEVICES", "0", 0) == 0 && ::setenv("GGML_VK_DISABLE_COOPMAT", "1", 0) == 0;
+const bool g_vulkan_settings = set_up_vulkan();
 
 bool has_vulkan() {
-  if (!g_vulkan_settings) return false;
-  return std::ranges::any_of(list_devices(), [](const DeviceInfo& d) { return d.name == "Vulkan0"; });
+  return g_vulkan_settings && has_test_device();
 }
 
 // PALIMPSEST_ONLY="mechanism=shift" restricts the grid and random draws to combinations whose names contain it.

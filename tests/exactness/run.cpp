@@ -17,6 +17,7 @@
 #include "tests/support/own_file.h"
 #include "tests/support/rpc_server.h"
 #include "tests/support/scorer_file.h"
+#include "tests/support/test_device.h"
 
 namespace palimpsest::testing {
 
@@ -136,7 +137,7 @@ std::shared_ptr<const Model> Laboratory::model(Path path) {
   if (model == nullptr) {
     ModelOptions options;
     options.portable = path == Path::kPortable;
-    if (path == Path::kVulkan) options.device = "Vulkan0";
+    if (path == Path::kVulkan) options.device = test_device();
     if (path == Path::kRpc) options.rpc = two_rpc_servers();
     model = Model::load(gguf_, options);
   }

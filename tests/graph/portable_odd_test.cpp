@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <random>
 #include <string>
 #include <vector>
@@ -18,6 +17,7 @@
 #include "palimpsest/model/weights.h"
 #include "tests/support/error_of.h"
 #include "tests/support/teacher_forced.h"
+#include "tests/support/test_device.h"
 
 namespace palimpsest::testing {
 namespace {
@@ -218,11 +218,9 @@ TEST(PortableOdd, RefusesBiasesOfSlots) {
 }
 
 TEST(PortableOdd, SoftCapsAndLocalWindowsOnVulkan) {
-  ::setenv("GGML_VK_VISIBLE_DEVICES", "0", 0);  // see vulkan_test.cpp, for the bound too
-  if (std::ranges::none_of(list_devices(), [](const DeviceInfo& d) { return d.name == "Vulkan0"; }))
-    GTEST_SKIP() << "needs ggml's Vulkan backend and a Vulkan device";
+  if (!has_test_device()) GTEST_SKIP() << "needs device " << test_device();
   const std::vector<Case> cases = capped_and_local();
-  expect_equal({cases[0], cases[4], cases[6]}, "Vulkan0", 5e-3);
+  expect_equal({cases[0], cases[4], cases[6]}, test_device(), 5e-3);  // the bound: vulkan_test.cpp
 }
 
 }  // namespace

@@ -2,9 +2,7 @@
 // no GPU. Skipped if ggml has no Vulkan device.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 #include <random>
 #include <string>
 #include <vector>
@@ -19,6 +17,7 @@
 #include "tests/support/draws.h"
 #include "tests/support/random_tokens.h"
 #include "tests/support/teacher_forced.h"
+#include "tests/support/test_device.h"
 #include "tests/support/test_length.h"
 
 namespace palimpsest::testing {
@@ -28,15 +27,12 @@ namespace {
 // 1e-7). Over the layers and softmax it adds up to 1e-3 of a logit here.
 constexpr double kBound = 5e-3;
 
-// The first device is named Vulkan0; software devices are listed only if they are named.
 class VulkanTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    ::setenv("GGML_VK_VISIBLE_DEVICES", "0", 0);  // read when ggml loads its backends: at the first use in a process
-    const auto devices = list_devices();
-    if (std::ranges::none_of(devices, [](const DeviceInfo& d) { return d.name == "Vulkan0"; }))
-      GTEST_SKIP()
-          << "needs ggml's Vulkan backend and a Vulkan device (here or in tests before this one in the process)";
+    if (!has_test_device())
+      GTEST_SKIP() << "needs device " << test_device()
+                   << " (for Vulkan's: in this test or in tests before it in the process)";
   }
 };
 
@@ -44,7 +40,7 @@ TEST_F(VulkanTest, EqualsTheFastPathOnTheCpu) {
   for (const CacheType type : {CacheType::kF32, CacheType::kF16, CacheType::kBF16}) {
     const bool two_bytes = type != CacheType::kF32;
     const char* const name = type == CacheType::kF32 ? "tiny" : "tiny-qwen2";  // RoPE by pairs, by halves
-    const auto vulkan = Model::synthetic(name, ModelOptions{.device = "Vulkan0"});
+    const auto vulkan = Model::synthetic(name, ModelOptions{.device = test_device()});
     const auto cpu = Model::synthetic(name);
     Interleaved turn(long_tests() ? 1 : two_bytes ? 6 : 8);  // on a software device a step takes 50 ms
     for (const auto& kind : every_kind(20, type)) {
@@ -67,7 +63,7 @@ TEST_F(VulkanTest, EqualsTheFastPathOnTheCpu) {
 
 // Operators that the device lacks run on the CPU: here all attention, as a custom operator over the cache's pages.
 TEST_F(VulkanTest, WhatTheDeviceLacksRunsOnTheCpu) {
-  const auto model = Model::synthetic("tiny", ModelOptions{.device = "Vulkan0"});
+  const auto model = Model::synthetic("tiny", ModelOptions{.device = test_device()});
   const auto reference = Model::synthetic("tiny");
   const std::vector<TokenId> tokens = random_text(20, 5, model->hyper().vocabulary);
   Backends backends(*model, 1);

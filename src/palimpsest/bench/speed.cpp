@@ -109,19 +109,21 @@ SpeedSample measure_speed(Lockstep& batch, int vocabulary, const SpeedOptions& o
     evict = evict_ms();
     std::vector<double> itl;
     itl.reserve(measured.size());
-    double attention = 0;
+    double attention = 0, prepare = 0;
     const auto start = Clock::now();
     while (done < options.tokens) {
       const auto before = Clock::now();
       done += decode(measured[static_cast<std::size_t>(done)]);
       itl.push_back(seconds_since(before) * 1e3);
       attention += batch.decoder().times().attention;
+      prepare += batch.decoder().times().build;
       if (stopped()) return sample;
     }
     sample.seconds = seconds_since(start);
     const auto steps = static_cast<double>(itl.size());
     sample.tokens_per_step = done / steps;
     sample.ms_attention = attention / steps;
+    sample.ms_prepare = prepare / steps;
     sample.ms_evict = (evict_ms() - evict) / steps;
     sample.ms_forward = sample.seconds * 1e3 / steps - sample.ms_evict;
     sample.evictions += first.times().evictions;

@@ -43,7 +43,8 @@ struct SpeedSample {
   double tokens_per_step = 1;     // decode only
   // Mean time per step; decode only. evict: decisions and moved bytes, all sequences; forward: the rest, of which
   // attention: inside the model's graph, fast path only.
-  double ms_forward = 0, ms_evict = 0, ms_attention = 0;
+  // prepare: the part of forward before the graph runs: its inputs.
+  double ms_forward = 0, ms_evict = 0, ms_attention = 0, ms_prepare = 0;
   long long evicted = 0, evictions = 0;  // of one sequence: tokens, and steps that evicted any
   // Of all sequences: keys, values and tables at the end; and the max of keys and values.
   std::size_t cache_bytes = 0, cache_bytes_peak = 0;

@@ -30,12 +30,14 @@ SaturatedToken* SlotTable::saturated_at(int slot) {
 
 // Sets the position of an empty slot.
 void SlotTable::set_position(int slot, Position position) {
+  changes_.add(slot);
   relative_[at(slot)] = relative_position(position);
   if (relative_[at(slot)] == kSaturated)
     saturated_.insert(std::ranges::lower_bound(saturated_, slot, {}, &SaturatedToken::slot), {slot, position});
 }
 
 void SlotTable::vacate(int slot) {
+  changes_.add(slot);
   if (std::exchange(relative_[at(slot)], kEmptySlot) == kSaturated)
     saturated_.erase(saturated_.begin() + (saturated_at(slot) - saturated_.data()));
 }
@@ -152,6 +154,7 @@ void SlotTable::drop_and_compact(std::span<const int> victims, std::vector<Move>
   for (int from = first; from < before; ++from) {
     if (relative_[at(from)] == kEmptySlot) continue;
     moves.push_back({from, to});
+    changes_.add(to);
     relative_[at(to)] = relative_[at(from)];
     if (relative_[at(from)] == kSaturated) saturated_at(from)->slot = to;  // still sorted by slot
     score_[at(to)] = score_[at(from)];
@@ -190,6 +193,7 @@ void SlotTable::map_pages(int count) {
 }
 
 void SlotTable::resize(std::size_t slots) {
+  changes_.restart();
   relative_.resize(slots, kEmptySlot);
   score_.resize(slots, 0);
   for (auto& column : column_) column.resize(slots, 0);
@@ -323,6 +327,7 @@ void SlotTable::clear() noexcept {
   for (auto& column : column_) release(column);
   release(inserted_), release(mapped_), release(unmapped_), release(counts_);
   free_.release();
+  changes_.restart();
   occupied_ = mapped_pages_ = empty_pages_ = later_ = 0;
   next_ = base_ = next_before_ = read_ = 0;
   edited_ = cut_ = false;
@@ -342,6 +347,7 @@ void SlotTable::rebase_if_far() {
 }
 
 void SlotTable::rebase() {
+  changes_.restart();
   const Position before = std::exchange(base_, next_);
   const auto known = static_cast<std::ptrdiff_t>(saturated_.size());
   for (int slot = 0; slot < slots(); ++slot) {
@@ -364,7 +370,8 @@ SlotsView SlotTable::view() const {
           .occupied = occupied_,
           .inserted = inserted_.data(),
           .inserted_count = static_cast<int>(inserted_.size()),
-          .later = later_};
+          .later = later_,
+          .changes = &changes_};
 }
 
 std::size_t SlotTable::slot_bytes(bool track_rank, int columns) {

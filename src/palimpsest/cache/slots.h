@@ -35,6 +35,7 @@
 #include <vector>
 
 #include "palimpsest/cache/change.h"
+#include "palimpsest/cache/change_log.h"
 #include "palimpsest/cache/mechanism.h"
 #include "palimpsest/cache/view.h"
 #include "palimpsest/core/byte_stream.h"
@@ -242,6 +243,7 @@ class SlotTable {
   std::vector<int> page_occupied_;  // kUnmapped, or tokens in the page
   std::vector<Position> ordinal_;   // if edited; kNoPosition: no token
   std::vector<int> inserted_, mapped_, unmapped_, counts_;
+  ChangeLog changes_;
   SlotQueue free_;  // unused with shift and gather: there the free slots are those from occupied() on
 };
 

@@ -45,6 +45,7 @@ void SlotTable::load(ByteReader& in, bool edited) {
 
   in.require(position.size() <= INT_MAX, "more slots than can be counted");
   in.require(base_ >= 0 && base_ <= next_, "positions out of order");  // checked before subtracting
+  changes_.restart();
   relative_.assign(position.size(), kEmptySlot);
   for (std::size_t slot = 0; slot < position.size(); ++slot) {
     const Position p = position[slot];

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 
@@ -37,6 +38,8 @@ class CacheStorage {
   // Becomes a copy of a storage of the same kind. Throws Error.
   virtual void copy_from(CacheStorage& other) = 0;
   virtual std::unique_ptr<CacheStorage> make_empty() const = 0;  // another one for a cache of the same options
+  // Sequences whose numbers follow each other are neighbours on the device: in this order a step serves them together.
+  virtual std::uint64_t place() const = 0;
   virtual std::size_t bytes_in_use() const = 0;
   virtual std::size_t bytes_peak() const = 0;
 };

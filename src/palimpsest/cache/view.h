@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <span>
 
+#include "palimpsest/cache/change_log.h"
 #include "palimpsest/cache/formats/formats.h"
 #include "palimpsest/core/position_view.h"
 #include "palimpsest/core/types.h"
@@ -78,7 +79,8 @@ struct SlotsView {
   int occupied = 0;               // tokens
   const int* inserted = nullptr;  // [inserted_count] slots of the tokens inserted last, in token order
   int inserted_count = 0;
-  int later = 0;  // tokens at positions after those: inserted in the middle of the text
+  int later = 0;                       // tokens at positions after those: inserted in the middle of the text
+  const ChangeLog* changes = nullptr;  // of `relative`; nullptr: unknown
   // Of a step's drafts that have no slots, by query; of a query, slots without a token before its own.
   std::span<const SlotPatch> patches = {};
   const MergedView* merged = nullptr;  // nullptr: none

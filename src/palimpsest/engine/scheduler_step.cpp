@@ -15,6 +15,15 @@ SchedulerJob& job_of(const StepShare& share) {
   return *static_cast<const SchedulerShare&>(share).job;
 }
 
+// On a device: those that write, as they lie there; then prompts.
+void order_by_place(std::vector<StepShare*>& shares) {
+  if (shares.front()->work.cache->storage() == nullptr) return;
+  std::ranges::stable_sort(shares, {}, [](const StepShare* share) {
+    const CacheStorage* const storage = share->work.cache->storage();
+    return std::pair(share->work.tokens.size() > 1, storage == nullptr ? 0 : storage->place());
+  });
+}
+
 }  // namespace
 
 // Reads the token generated last, with at most `max` drafts. Returns how many the step has.
@@ -208,6 +217,7 @@ bool Scheduler::step() {
     for (auto& job : running_)
       if (job->begun && !job->over && job->share.work.result == result) group_.push_back(&job->share);
     if (group_.empty()) continue;
+    order_by_place(group_);
     stepped = true;
     loop_.run(group_, [&](std::span<StepShare* const> shares) {
       sample(shares);

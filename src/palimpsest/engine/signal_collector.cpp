@@ -94,6 +94,14 @@ void SignalCollector::guard(int head, std::span<float> mask) {
   evictor_.guard_of(cache_.table(t), t, mask);
 }
 
+std::optional<RelativeRange> SignalCollector::victims_within(int head) {
+  const int t = cache_.table_of(head);
+  const SlotTable& table = std::as_const(cache_).table(t);
+  const auto range = evictor_.victims_within(table, t);
+  if (!range || !table.position().saturated().empty()) return {};
+  return RelativeRange{table.relative_position(range->first), table.relative_position(range->last)};
+}
+
 void SignalCollector::make_room(Buffers& buffers, std::size_t rows) {
   const auto wanted_of = [&](std::size_t head) { return wants_weights(static_cast<int>(head)); };
   const auto row_of = [&](std::size_t head) -> std::vector<float>& {

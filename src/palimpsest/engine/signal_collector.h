@@ -42,6 +42,7 @@ class SignalCollector final : public AttentionReceiver {
   void begin(SequenceStep& step, Phase phase, long long left);
   void receive(const StepSignal& signal) noexcept override;
   void guard(int head, std::span<float> mask) override;
+  std::optional<RelativeRange> victims_within(int head) override;
   std::span<const SlotPatch> find_patches(int head, int query, Rows key, Rows value) noexcept override;
   // After the step: throws what receive() threw on any thread.
   void check();

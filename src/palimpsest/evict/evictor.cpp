@@ -215,6 +215,12 @@ void Evictor::guard_of(const SlotTable& table, int t, std::span<float> mask) con
     if (position[at(slot)] != kNoPosition && guard.admits(position[at(slot)])) mask[at(slot)] = 0;
 }
 
+std::optional<PositionRange> Evictor::victims_within(const SlotTable& table, int t) const {
+  const Guard guard = this->guard(table, budget(t));
+  if (!guard.pins.empty()) return {};
+  return PositionRange{guard.first, std::max(guard.first, guard.last)};
+}
+
 bool Evictor::knows_next_victims() const {
   return !next_victim_.empty() && std::ranges::find(next_victim_, kUnknown) == next_victim_.end();
 }

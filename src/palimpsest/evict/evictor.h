@@ -14,6 +14,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -83,6 +84,8 @@ class Evictor {
   // A device's choice. guard_of(): of each slot 0, or -infinity if its token may not be chosen, or it has none.
   void set_next_victim(int table, int slot) { next_victim_[static_cast<std::size_t>(table)] = slot; }
   void guard_of(const SlotTable& table, int t, std::span<float> mask) const;
+  // The positions whose tokens may be chosen, if these are all of them.
+  std::optional<PositionRange> victims_within(const SlotTable& table, int t) const;
   // Whether that plan() knows its victims: it does not read scores.
   bool knows_next_victims() const;
   // The part of both that gives scores, to `table`, a copy of table `t`. Not if signals().at_decision().

@@ -6,6 +6,7 @@
 
 #include "palimpsest/budget/split.h"
 #include "palimpsest/cache/storage.h"
+#include "palimpsest/cache/storage_growth.h"
 #include "palimpsest/core/error.h"
 #include "palimpsest/core/growth.h"
 #include "palimpsest/evict/legality.h"
@@ -227,6 +228,7 @@ PlanBytes MethodPlan::bytes_of(std::span<const Occupancy> occupancy) const {
     long long slots = 0;
     for (const Occupancy& each : occupancy) slots = std::max({slots, each.tokens, each.slots});
     if (previews_drafts()) slots += draft_max_;  // CacheStorage::draft_slot
+    slots += slots / kStorageGrowth;
     const std::size_t score = fading_on_device() ? sizeof(float) : 0;
     const auto granule = std::lcm<long long>(cache_.page_size, kStorageSlots);
     return f.heads * (f.row_bytes + score) * static_cast<std::size_t>((slots + granule - 1) / granule * granule);

@@ -23,8 +23,8 @@ namespace palimpsest {
 namespace {
 
 constexpr std::size_t kGraphs = 4;  // cached graphs: decode, a full chunk, the last chunk, and one more
-// With a scheduler each has memory of its own on the device: decode and a chunk.
-constexpr std::size_t kScheduledGraphs = 2;
+// On devices: two decode steps, each with memory of its own, and a chunk.
+constexpr std::size_t kScheduledGraphs = 3;
 
 // The name of the tensor that projects to a layer's keys or values.
 std::string tensor_name(const Weights& weights, int layer, bool value) {
@@ -66,7 +66,9 @@ struct Decoder::Impl {
         threads(n),
         backends(*model, n),
         step(model->hyper(), !model->weights().stock_operators),
-        memory(backends.host()) {
+        memory(backends.host()),
+        staging(ggml_backend_get_device(backends.of_layer(0))),
+        logits(ggml_backend_get_device(backends.of_layer(model->hyper().layers))) {
     if (model->weights().stock_operators) {
       path = std::make_unique<PortablePath>(model->hyper(), backends);
     } else {
@@ -99,7 +101,7 @@ struct Decoder::Impl {
       return g.tokens == tokens && g.rows == rows && g.rows_alone == rows_alone && g.path_shape == shape &&
              g.layers == layers && g.result == result;
     });
-    if (it != graphs.end() && !is_known(*it, backends)) {
+    if (it != graphs.end() && !is_known(*it, backends, memory)) {
       graphs.erase(it);
       it = graphs.end();
     }
@@ -137,13 +139,13 @@ struct Decoder::Impl {
   void set_inputs(DecoderGraph& g) {
     const std::size_t width = static_cast<std::size_t>(model->hyper().width);
     const bool host = ggml_backend_buffer_is_host(g.embeddings->buffer);
-    if (!host) staging.resize(width * g.tokens);
-    float* rows = host ? static_cast<float*>(g.embeddings->data) : staging.data();
-    if (g.layers.first == 0)
+    float* const rows = host ? static_cast<float*>(g.embeddings->data) : staging.get(width * at(g.tokens)).data();
+    if (g.layers.first == 0) {
       embed(rows);
-    else
-      for (const SequenceStep& s : step.input()) rows = std::ranges::copy(s.hidden, rows).out;
-    if (!host) rows = staging.data();
+    } else {
+      float* next = rows;
+      for (const SequenceStep& s : step.input()) next = std::ranges::copy(s.hidden, next).out;
+    }
     if (!host) ggml_backend_tensor_set(g.embeddings, rows, 0, ggml_nbytes(g.embeddings));
     if (g.per_layer_inputs != nullptr) {
       const auto row = static_cast<std::size_t>(g.per_layer_inputs->ne[0]);
@@ -162,9 +164,9 @@ struct Decoder::Impl {
   std::span<const float> logits_of(const DecoderGraph& g) {
     const std::size_t count = static_cast<std::size_t>(ggml_nelements(g.logits));
     if (ggml_backend_buffer_is_host(g.logits->buffer)) return {static_cast<const float*>(g.logits->data), count};
-    logits.resize(count);
-    ggml_backend_tensor_get(g.logits, logits.data(), 0, count * sizeof(float));
-    return logits;
+    const std::span<float> copy = logits.get(count);
+    ggml_backend_tensor_get(g.logits, copy.data(), 0, copy.size_bytes());
+    return copy;
   }
 
   std::shared_ptr<const Model> model;
@@ -176,7 +178,8 @@ struct Decoder::Impl {
   GraphMemory memory;
   std::list<DecoderGraph> graphs;  // most recently used first
   DecoderGraph* prepared = nullptr;
-  std::vector<float> staging, position_row, per_layer, logits;
+  std::vector<float> position_row, per_layer;
+  HostFloats staging, logits;
   StepTimes times;
   GraphCounts counts;
 };
@@ -257,7 +260,8 @@ void Decoder::measure_attention(bool on) {
 
 std::size_t Decoder::graph_bytes() const {
   std::size_t bytes = impl_->memory.bytes();
-  for (const DecoderGraph& graph : impl_->graphs) bytes += memory_of(graph, impl_->backends);
+  for (const DecoderGraph& graph : impl_->graphs) bytes += memory_of(graph.own_schedule.get(), impl_->backends);
+  bytes += memory_of(impl_->memory.chunks().schedule.get(), impl_->backends);
   return bytes;
 }
 

@@ -539,17 +539,34 @@ void build_graph(DecoderGraph& graph, const Model& model, AttentionPath& path, c
   Builder(graph, model, path).run();
   if (!backends.scheduled()) return place_graph(graph, backends, memory);
 
-  std::vector<ggml_backend_t> all(backends.all().begin(), backends.all().end());
   if (backends.remote() && has_custom(graph.graph)) fail("custom operators cannot run on an RPC server");
-  graph.schedule.reset(
-      ggml_backend_sched_new(all.data(), nullptr, static_cast<int>(all.size()), 2 * nodes, false, false));
-  if (!graph.schedule) fail_memory(graph, backends);
+  const bool chunk = graph.rows < graph.tokens;
+  ChunkSchedule& chunks = memory.chunks();
+  auto& schedule = chunk ? chunks.schedule : graph.own_schedule;
+  if (!chunk || chunks.nodes < nodes) {
+    std::vector<ggml_backend_t> all(backends.all().begin(), backends.all().end());
+    schedule.reset();
+    schedule.reset(ggml_backend_sched_new(all.data(), nullptr, static_cast<int>(all.size()), 2 * nodes, false, false));
+    if (!schedule) fail_memory(graph, backends);
+  }
+  graph.schedule = schedule.get();
+  if (chunk) {
+    chunks.nodes = std::max(chunks.nodes, nodes);
+    graph.chunk = ++chunks.planned;
+    ggml_backend_sched_reset(graph.schedule);
+  }
   // ggml gives an operator without weights to the device of the one before: then two tensors would go to a layer on
   // another device.
   for (const auto& [first, layer] : graph.first_of_layer)
     if (ggml_backend_supports_op(backends.of_layer(layer), first))
-      ggml_backend_sched_set_tensor_backend(graph.schedule.get(), first, backends.of_layer(layer));
-  if (!ggml_backend_sched_alloc_graph(graph.schedule.get(), graph.graph)) fail_memory(graph, backends);
+      ggml_backend_sched_set_tensor_backend(graph.schedule, first, backends.of_layer(layer));
+  const std::size_t before = memory_of(graph.schedule, backends);
+  const bool placed = ggml_backend_sched_alloc_graph(graph.schedule, graph.graph);
+  if (before > 0 && memory_of(graph.schedule, backends) != before) count_freed_buffer();
+  if (!placed) {
+    if (chunk) chunks.schedule.reset(), chunks.nodes = 0;  // it may have the address of freed memory
+    fail_memory(graph, backends);
+  }
   graph.freed_before = freed_buffers();
 }
 

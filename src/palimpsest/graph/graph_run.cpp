@@ -45,23 +45,24 @@ void FreeSchedule::operator()(ggml_backend_sched_t schedule) const {
   ggml_backend_sched_free(schedule);
 }
 
-bool is_known(const DecoderGraph& graph, const Backends& backends) {
+bool is_known(const DecoderGraph& graph, const Backends& backends, const GraphMemory& memory) {
+  if (graph.chunk != 0 && graph.chunk != memory.chunks().planned) return false;
   return !backends.remote() || graph.freed_before == freed_buffers();
 }
 
 void run_graph(DecoderGraph& graph, Backends& backends) {
   backends.begin_step(graph.tokens);
-  const ggml_status status = graph.schedule ? ggml_backend_sched_graph_compute(graph.schedule.get(), graph.graph)
-                                            : ggml_backend_graph_compute(backends.host(), graph.graph);
+  const ggml_status status = graph.schedule != nullptr ? ggml_backend_sched_graph_compute(graph.schedule, graph.graph)
+                                                       : ggml_backend_graph_compute(backends.host(), graph.graph);
   backends.end_step();
   if (status != GGML_STATUS_SUCCESS)
     fail("device {} failed in a step of {} tokens ({})", backends.names(), graph.tokens, ggml_status_to_string(status));
 }
 
-std::size_t memory_of(const DecoderGraph& graph, const Backends& backends) {
+std::size_t memory_of(ggml_backend_sched_t schedule, const Backends& backends) {
   std::size_t bytes = 0;
   for (ggml_backend_t backend : backends.all())
-    if (graph.schedule) bytes += ggml_backend_sched_get_buffer_size(graph.schedule.get(), backend);
+    if (schedule != nullptr) bytes += ggml_backend_sched_get_buffer_size(schedule, backend);
   return bytes;
 }
 

@@ -27,6 +27,11 @@ struct StepSignal {
   Rows values = {};  // kKeysAndValues
 };
 
+struct RelativeRange {  // [first, last)
+  std::int32_t first = 0, last = 0;
+  bool contains(std::int32_t relative) const { return relative >= first && relative < last; }
+};
+
 // Layer by layer (so layers may share the memory of weights); concurrently for different heads, and for queries of
 // different groups; on the core that has the rows in its cache.
 class AttentionReceiver {
@@ -35,6 +40,8 @@ class AttentionReceiver {
   virtual void receive(const StepSignal& signal) = 0;
   // With SequenceStep::fading, before the step: of each slot of a head 0, or -infinity: it cannot be the victim.
   virtual void guard(int /*head*/, std::span<float> /*mask*/) {}
+  // The same, if the victims are all tokens at some positions relative to the table's base; else nothing.
+  virtual std::optional<RelativeRange> victims_within(int /*head*/) { return {}; }
   // Of a head whose drafts have neither slots nor SlotsView::patches: called before each draft `query` attends, in
   // order. The weights of the query before are complete; `key`, `value`: its token's, un-rotated. Returns the patches
   // of all drafts up to this one, valid until the layer's end.

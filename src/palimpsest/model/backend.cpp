@@ -157,6 +157,18 @@ void count_freed_buffer() {
   ++g_freed;
 }
 
+std::span<float> HostFloats::get(std::size_t count) {
+  const std::size_t bytes = count * sizeof(float);
+  if (pinned_ && ggml_backend_buffer_get_size(pinned_.get()) >= bytes)
+    return {static_cast<float*>(ggml_backend_buffer_get_base(pinned_.get())), count};
+  pinned_.reset();
+  if (ggml_backend_buffer_type_t const type = ggml_backend_dev_host_buffer_type(device_); type != nullptr && count > 0)
+    pinned_.reset(ggml_backend_buft_alloc_buffer(type, bytes));
+  if (pinned_) return {static_cast<float*>(ggml_backend_buffer_get_base(pinned_.get())), count};
+  any_.resize(count);
+  return any_;
+}
+
 ggml_backend_ptr make_backend(ggml_backend_dev_t device, int threads) {
   ggml_backend_ptr backend(ggml_backend_dev_init(device, nullptr));
   if (!backend) fail("device {} cannot be started", ggml_backend_dev_name(device));

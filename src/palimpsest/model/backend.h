@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -43,6 +44,18 @@ struct FreeBuffer {
   }
 };
 using DeviceBuffer = std::unique_ptr<ggml_backend_buffer, FreeBuffer>;
+
+// Floats on the host that a device copies to and from at full speed: pinned memory where it has some, else any.
+class HostFloats {
+ public:
+  explicit HostFloats(ggml_backend_dev_t device) : device_(device) {}
+  std::span<float> get(std::size_t count);  // at least so many; what earlier calls returned is invalid
+
+ private:
+  ggml_backend_dev_t device_;
+  ggml_backend_buffer_ptr pinned_;
+  std::vector<float> any_;
+};
 
 // Makes a backend on the device. `threads`: used by devices that compute on the CPU.
 ggml_backend_ptr make_backend(ggml_backend_dev_t device, int threads);

@@ -21,7 +21,6 @@ int span_of(const Cache& cache, const StepTokens& tokens) {
 // A multiple of some slots, at most `span`: the first ones, which hold all sinks of all heads.
 int sink_span_of(const Cache& cache, const StepTokens& tokens, int span) {
   constexpr int kFew = 32;
-  if (!tokens.two_query) return 0;
   int slots = 1;
   for (int t = 0; t < cache.tables(); ++t) {
     const SlotsView view = cache.table(t).view();
@@ -36,9 +35,10 @@ bool queries_at_rank(const StepTokens& tokens) {
   return tokens.rotation == Rotation::kOnRead || (tokens.rotation == Rotation::kOnWrite && tokens.key_row == nullptr);
 }
 
-// Whether all heads of all layers have the same slots and the same window.
+// Whether all heads of all layers have the same slots and the same window. Heads with tables of their own do until the
+// first eviction: one mask serves them while a prompt is read.
 bool heads_share_slots(const Cache& cache, const StepTokens& tokens) {
-  return cache.options().shared && tokens.head_window == nullptr;
+  return tokens.head_window == nullptr && (cache.options().shared || cache.nothing_evicted());
 }
 
 // Rows of the rank table that this step's keys and queries need.
@@ -59,7 +59,7 @@ int ranks_needed(const Step& step, int sequence) {
 }  // namespace
 
 PortablePath::PortablePath(const Hyperparameters& hyper, const Backends& backends)
-    : layers_(hyper.layers), backends_(backends), model_(hyper) {
+    : layers_(hyper.layers), backends_(backends), model_(hyper), pool_(backends) {
   for (int i = 0; i < hyper.ropes(); ++i)
     for (ggml_backend_t backend : backends.all()) ranks_.emplace_back(backend);
 }
@@ -84,39 +84,103 @@ void PortablePath::attach_storage(Cache& cache, const AttentionRule& rule) const
     const AttentionShape& shape = model_.attention(layer).shape;
     paired.push_back(shape.rope == RopeKind::kPairs ? shape.rope_dims : 0);
   }
-  cache.attach(std::make_unique<PortableStorage>(cache.options(), backends_, takes_flash(cache.options(), rule),
-                                                 std::move(paired)));
+  cache.attach(std::make_unique<PortableStorage>(cache.options(), pool_, takes_flash(cache.options(), rule),
+                                                 std::move(paired), turned_sinks(cache.options(), rule)));
+}
+
+// Device memory for a sequence's new tokens, and what else of it must be there before the step.
+void PortablePath::reserve(const Step& step, int i) {
+  const SequenceStep& sequence = step.input()[i];
+  const StepTokens& tokens = step.attention(0).tokens[i];
+  for (int layer = 0; layer < layers_; ++layer) require_supported(step.attention(layer), i);
+  if (sequence.cache->storage() == nullptr) attach_storage(*sequence.cache, sequence.rule);
+  PortableStorage& storage = storage_of(sequence);
+  storage.apply_moves();
+  const int span = span_of(*sequence.cache, tokens);
+  storage.reserve(span);
+  if (storage.sinks() > 0) storage.turn_sinks(sinks_of(step, i) == Sinks::kTurned);
+  storage.set_first_draft_slot(sequence.cache->slots());
+  if (sequence.fading && !storage.has_scores()) {
+    storage.reserve_scores();
+    for (int t = 0; t < sequence.cache->tables(); ++t)
+      storage.write_scores(t, std::as_const(*sequence.cache).table(t).score());
+  }
+  const int ranks = ranks_needed(step, i);
+  for (int layer = 0; ranks > 0 && layer < layers_; ++layer)
+    if (const AttentionStep& each = step.attention(layer); each.shape.kv_heads > 0)
+      ranks_of(layer).reserve(each.shape, each.tokens[i].rank_row, ranks);
+}
+
+PortablePath::Sinks PortablePath::sinks_of(const Step& step, int i) const {
+  const StepTokens& t = step.attention(0).tokens[i];
+  const Cache& cache = *step.input()[i].cache;
+  if (!t.two_query) return Sinks::kAlike;
+  const int sinks = storage_of(step.input()[i]).sinks();
+  if (sinks == 0) return Sinks::kScoredApart;
+  bool alike = true, in_front = true;
+  for (int layer = 0; layer < layers_; ++layer) {
+    const AttentionStep& a = step.attention(layer);
+    const int tables =
+        cache.options().shared && t.head_window == nullptr ? std::min(1, a.shape.kv_heads) : a.shape.kv_heads;
+    for (int h = 0; h < tables; ++h) {
+      const SlotsView& slots = *a.cache[i].head[h].slots;
+      alike = alike && sink_rank(t, slots, a.window(i, h), t.count - 1) == t.position + t.count - 1;
+      for (int slot = 0; slot < sinks; ++slot)
+        in_front = in_front && slot < slots.slots && slots.relative[slot] < t.sink_end;
+    }
+    if (cache.options().shared && t.head_window == nullptr && tables > 0) break;
+  }
+  if (alike) return Sinks::kAlike;
+  return t.count == 1 && in_front ? Sinks::kTurned : Sinks::kScoredApart;
+}
+
+// Whether a sequence of one token is the next of a batch: its seat is, and the graph treats it alike.
+bool PortablePath::joins(const Step& step, const Batch& batch, int i) const {
+  const SequenceStep &last = step.input()[i - 1], &next = step.input()[i];
+  const StepTokens &a = step.attention(0).tokens[i - 1], &b = step.attention(0).tokens[i];
+  const PortableStorage &one = storage_of(last), &other = storage_of(next);
+  const bool shared = heads_share_slots(*next.cache, b);
+  return batch.sinks != Sinks::kScoredApart && sinks_of(step, i) == batch.sinks && a.count == 1 && b.count == 1 &&
+         one.seat().slab() == other.seat().slab() && one.seat().index() + 1 == other.seat().index() &&
+         one.flash() == other.flash() && a.rotation == b.rotation && queries_at_rank(a) == queries_at_rank(b) &&
+         heads_share_slots(*last.cache, a) == shared && (a.head_window == nullptr) == (b.head_window == nullptr) &&
+         (last.weights != nullptr) == (next.weights != nullptr) && last.weights_queries == next.weights_queries &&
+         std::ranges::equal(last.weights_rows, next.weights_rows) && last.fading == next.fading &&
+         !has_mask_per_query_head(step.attention(0).shape, shared);
+}
+
+void PortablePath::find_batches(const Step& step) {
+  batches_.clear();
+  for (int i = 0; i < step.sequences(); ++i) {
+    const SequenceStep& sequence = step.input()[i];
+    const StepTokens& tokens = step.attention(0).tokens[i];
+    const int span = span_of(*sequence.cache, tokens);
+    if (!batches_.empty() && joins(step, batches_.back(), i)) {
+      ++batches_.back().count;
+      batches_.back().span = std::max(batches_.back().span, span);
+    } else {
+      const Sinks sinks = sinks_of(step, i);
+      const int apart = sinks == Sinks::kScoredApart ? sink_span_of(*sequence.cache, tokens, span) : 0;
+      batches_.push_back({.first = i, .span = span, .sink_span = apart, .sinks = sinks});
+    }
+  }
 }
 
 std::uint64_t PortablePath::begin(const Step& step) {
   step_ = &step;
-  const AttentionStep& a = step.attention(0);
+  for (int i = 0; i < step.sequences(); ++i) reserve(step, i);  // may move others' seats
+  find_batches(step);
   Shape shape;
-  for (int i = 0; i < step.sequences(); ++i) {
-    const SequenceStep& sequence = step.input()[i];
-    const StepTokens& tokens = a.tokens[i];
-    for (int layer = 0; layer < layers_; ++layer) require_supported(step.attention(layer), i);
-    if (sequence.cache->storage() == nullptr) attach_storage(*sequence.cache, sequence.rule);
-    PortableStorage& storage = storage_of(sequence);
-    storage.apply_moves();
-    const int span = span_of(*sequence.cache, tokens);
-    assert(!storage.has_scores() || (sequence.fading && span <= storage.capacity()));  // Cache::fetch_scores()
-    storage.reserve(span);
-    storage.set_first_draft_slot(sequence.cache->slots());
-    if (sequence.fading && !storage.has_scores()) {
-      storage.reserve_scores();
-      for (int t = 0; t < sequence.cache->tables(); ++t)
-        storage.write_scores(t, std::as_const(*sequence.cache).table(t).score());
-    }
-    const int ranks = ranks_needed(step, i);
-    for (int layer = 0; ranks > 0 && layer < layers_; ++layer)
-      if (const AttentionStep& each = step.attention(layer); each.shape.kv_heads > 0)
-        ranks_of(layer).reserve(each.shape, each.tokens[i].rank_row, ranks);
-    const auto sink_span = static_cast<std::uint64_t>(sink_span_of(*sequence.cache, tokens, span));
+  for (const Batch& batch : batches_) {
+    const SequenceStep& sequence = step.input()[batch.first];
+    const StepTokens& tokens = step.attention(0).tokens[batch.first];
+    const StorageSeat& seat = storage_of(sequence).seat();
     shape.insert(shape.end(),
-                 {storage.generation(), static_cast<std::uint64_t>(span), sink_span,
-                  static_cast<std::uint64_t>(tokens.count), tokens.two_query,
-                  static_cast<std::uint64_t>(tokens.rotation), queries_at_rank(tokens), tokens.head_window != nullptr,
+                 {seat->generation(), static_cast<std::uint64_t>(seat.index()), static_cast<std::uint64_t>(batch.count),
+                  static_cast<std::uint64_t>(batch.span), static_cast<std::uint64_t>(batch.sink_span),
+                  static_cast<std::uint64_t>(tokens.count), static_cast<std::uint64_t>(batch.sinks),
+                  static_cast<std::uint64_t>(tokens.rotation), queries_at_rank(tokens),
+                  heads_share_slots(*sequence.cache, tokens), tokens.head_window != nullptr,
                   sequence.weights != nullptr, static_cast<std::uint64_t>(sequence.weights_queries),
                   sequence.weights_rows.size(), std::bit_cast<std::uint32_t>(sequence.fading.value_or(-1))});
     shape.insert(shape.end(), sequence.weights_rows.begin(), sequence.weights_rows.end());
@@ -132,9 +196,10 @@ std::uint64_t PortablePath::begin(const Step& step) {
 }
 
 std::size_t PortablePath::nodes_per_layer() const {
-  std::size_t nodes = 48 + 160 * static_cast<std::size_t>(step_->sequences());
-  for (const SequenceStep& sequence : step_->input())
-    nodes += 10 * (1 + sequence.weights_rows.size()) + (sequence.fading ? 20 : 0);
+  std::size_t nodes = 48 + 32 * static_cast<std::size_t>(step_->sequences());  // recurrent layers: of each sequence
+  for (const Batch& batch : batches_)
+    nodes += 180 + 10 * (1 + step_->input()[batch.first].weights_rows.size()) +
+             2 * at(step_->input()[batch.first].cache->geometry().max_group());
   return nodes;
 }
 
@@ -142,33 +207,34 @@ void PortablePath::make_inputs(DecoderGraph& graph) const {
   ggml_context* c = graph.context.get();
   const AttentionStep& a = step_->attention(0);
   auto inputs = std::make_unique<Inputs>();
-  const auto layers = static_cast<std::size_t>(layers_), sequences = static_cast<std::size_t>(step_->sequences());
-  const std::size_t tensors = (10 * layers + 2) * sequences + 2 * ranks_.size();
+  const std::size_t tensors = (14 * static_cast<std::size_t>(layers_) + 2) * batches_.size() + 2 * ranks_.size();
   for (ggml_backend_t backend : backends_.all()) inputs->blocks.emplace_back(backend, tensors);
   inputs->tables_in_blocks = step_->tokens() == step_->sequences();
   inputs->by_position.resize(ranks_.size());
-  for (int i = 0; i < step_->sequences(); ++i) {
-    const Cache& cache = *step_->input()[i].cache;
-    const StepTokens& tokens = a.tokens[i];
-    const bool one = heads_share_slots(cache, tokens);
-    Sequence s;
-    s.queries_at_rank = queries_at_rank(tokens);
-    PortableStorage& storage = storage_of(step_->input()[i]);
-    s.flash = storage.flash() && !tokens.two_query;
+  for (const Batch& batch : batches_) {
+    const SequenceStep& sequence = step_->input()[batch.first];
+    const StepTokens& tokens = a.tokens[batch.first];
+    BatchInputs in;
+    in.batch = batch;
+    in.queries_at_rank = queries_at_rank(tokens);
+    const PortableStorage& storage = storage_of(sequence);
+    in.flash = storage.flash() && batch.sinks != Sinks::kScoredApart;
     const TableNeeds needs = {.tokens = tokens.count,
-                              .span = span_of(cache, tokens),
-                              .sink_span = sink_span_of(cache, tokens, span_of(cache, tokens)),
-                              .shared = one,
-                              .two_query = tokens.two_query,
+                              .sequences = batch.count,
+                              .span = batch.span,
+                              .sink_span = batch.sink_span,
+                              .shared = heads_share_slots(*sequence.cache, tokens),
+                              .two_query = batch.sinks == Sinks::kScoredApart,
                               .rotated = tokens.rotation != Rotation::kNever,
-                              .query_ranks = s.queries_at_rank,
+                              .turned_sinks = batch.sinks == Sinks::kTurned ? storage.sinks() : 0,
+                              .query_ranks = in.queries_at_rank,
                               .key_ranks = tokens.rotation == Rotation::kOnRead,
                               .value_rows = !storage.values_in_rows(),
                               .block = nullptr};
-    make_tables(c, needs, *inputs, s);
-    if (step_->input()[i].weights != nullptr) make_weights(*inputs, s, step_->input()[i]);
-    if (step_->input()[i].fading) make_victims(*inputs, s);
-    for (int layer = 0; layer < layers_ && tokens.rotation == Rotation::kOnWrite && !s.queries_at_rank; ++layer) {
+    make_tables(c, needs, *inputs, in);
+    if (sequence.weights != nullptr) make_weights(*inputs, in, sequence);
+    if (sequence.fading) make_victims(*inputs, in);
+    for (int layer = 0; layer < layers_ && tokens.rotation == Rotation::kOnWrite && !in.queries_at_rank; ++layer) {
       RopeRows& by_position = inputs->by_position[rank_table_of(layer)];
       if (by_position.cos != nullptr || step_->attention(layer).shape.kv_heads == 0) continue;
       const auto row = [&] {
@@ -177,18 +243,18 @@ void PortablePath::make_inputs(DecoderGraph& graph) const {
       };
       by_position = {row(), row()};
     }
-    inputs->sequences.push_back(std::move(s));
+    inputs->batches.push_back(std::move(in));
   }
   for (StepBlock& block : inputs->blocks) block.place();
   graph.path_inputs = std::move(inputs);
 }
 
 // Makes one table for all layers of a device with the same slots, window and RoPE table.
-void PortablePath::make_tables(ggml_context* c, TableNeeds needs, Inputs& inputs, Sequence& sequence) const {
+void PortablePath::make_tables(ggml_context* c, TableNeeds needs, Inputs& inputs, BatchInputs& batch) const {
   for (int layer = 0; layer < layers_; ++layer) {
     const AttentionStep& a = step_->attention(layer);
     if (a.shape.kv_heads == 0) {
-      sequence.table_of.push_back(-1);
+      batch.table_of.push_back(-1);
       continue;
     }
     const auto same = [&](const Table& t) {
@@ -196,11 +262,11 @@ void PortablePath::make_tables(ggml_context* c, TableNeeds needs, Inputs& inputs
              step_->attention(t.layer).chunked == a.chunked && step_->rope_of(t.layer) == step_->rope_of(layer) &&
              backends_.index_of(t.layer) == backends_.index_of(layer);
     };
-    const auto known = std::ranges::find_if(sequence.tables, same);
-    sequence.table_of.push_back(static_cast<int>(known - sequence.tables.begin()));
-    if (known != sequence.tables.end()) continue;
+    const auto known = std::ranges::find_if(batch.tables, same);
+    batch.table_of.push_back(static_cast<int>(known - batch.tables.begin()));
+    if (known != batch.tables.end()) continue;
     needs.block = inputs.block_of(backends_.index_of(layer));
-    sequence.tables.push_back(make_table(c, needs, layer));
+    batch.tables.push_back(make_table(c, needs, layer));
   }
 }
 
@@ -210,6 +276,7 @@ PortablePath::Table PortablePath::make_table(ggml_context* c, const TableNeeds& 
   const AttentionShape& shape = step_->attention(layer).shape;
   const std::int64_t heads = needs.heads(shape);
   table.in = new_table_inputs(c, shape, needs);
+  const std::int64_t queries = std::int64_t{needs.tokens} * needs.sequences;
   const auto rows = [&](ggml_tensor* ranks, std::int64_t b, std::int64_t cc, std::int64_t d) {
     if (ranks == nullptr) return RopeRows{};
     const auto of = [&](ggml_tensor* all) {
@@ -218,9 +285,10 @@ PortablePath::Table PortablePath::make_table(ggml_context* c, const TableNeeds& 
     const RopeRows& known = ranks_of(layer).rows();
     return RopeRows{of(known.cos), of(known.sin)};
   };
-  table.query = rows(table.in.query_ranks, 1, heads, needs.tokens);
-  table.sink_query = rows(table.in.sink_ranks, 1, heads, needs.tokens);
-  table.keys = rows(table.in.key_ranks, needs.span, heads, 1);
+  table.query = rows(table.in.query_ranks, 1, heads, queries);
+  table.sink_query = rows(table.in.sink_ranks, 1, heads, queries);
+  table.keys = rows(table.in.key_ranks, needs.span, heads, needs.sequences);
+  table.turn = {table.in.turn_cos, table.in.turn_sin};
   return table;
 }
 
@@ -242,25 +310,27 @@ void PortablePath::prepare(DecoderGraph& graph, const Step& step) {
   for (const State& s : inputs.states)
     ggml_backend_tensor_set(s.before, step.input()[s.sequence].cache->state().before() + s.offset, 0,
                             ggml_nbytes(s.before));
-  for (int i = 0; i < step.sequences(); ++i) {
-    const Sequence& s = inputs.sequences[i];
-    for (int rope = 0; rope < step.ropes(); ++rope) {
-      const int layer = step.first_layer(rope);
-      if (s.queries_at_rank || layer < 0) continue;
-      const StepTokens& t = step.attention(layer).tokens[i];
-      if (t.key_row == nullptr) continue;
-      expand_rows(first.shape, t.key_row, t.count, cos_, sin_);
-      for (std::size_t b = 0; b < backends_.all().size(); ++b) {
-        const RopeRows& rows = inputs.by_position[static_cast<std::size_t>(rope) * backends_.all().size() + b];
-        if (rows.cos == nullptr) continue;
-        set_input(inputs.block_of(b), rows.cos, std::as_bytes(std::span(cos_)), t.first * row);
-        set_input(inputs.block_of(b), rows.sin, std::as_bytes(std::span(sin_)), t.first * row);
+  for (BatchInputs& in : inputs.batches) {
+    for (int i = in.batch.first; i < in.batch.first + in.batch.count; ++i) {
+      for (int rope = 0; rope < step.ropes(); ++rope) {
+        const int layer = step.first_layer(rope);
+        if (in.queries_at_rank || layer < 0) continue;
+        const StepTokens& t = step.attention(layer).tokens[i];
+        if (t.key_row == nullptr) continue;
+        expand_rows(first.shape, t.key_row, t.count, cos_, sin_);
+        for (std::size_t b = 0; b < backends_.all().size(); ++b) {
+          const RopeRows& rows = inputs.by_position[static_cast<std::size_t>(rope) * backends_.all().size() + b];
+          if (rows.cos == nullptr) continue;
+          set_input(inputs.block_of(b), rows.cos, std::as_bytes(std::span(cos_)), t.first * row);
+          set_input(inputs.block_of(b), rows.sin, std::as_bytes(std::span(sin_)), t.first * row);
+        }
       }
+      const PortableStorage& storage = storage_of(step.input()[i]);
+      for (Table& table : in.tables)
+        writer_.write(table.in, step.attention(table.layer), i, i - in.batch.first, storage.capacity(),
+                      storage.draft_slot(0));
     }
-    const PortableStorage& storage = storage_of(step.input()[i]);
-    for (const Table& table : s.tables)
-      writer_.write(table.in, step.attention(table.layer), i, storage.capacity(), storage.draft_slot(0));
-    if (!s.victims.empty()) write_guards(inputs, s, step.input()[i]);
+    if (!in.victims.empty()) write_guards(inputs, in, step);
   }
   for (StepBlock& block : inputs.blocks) block.send();
 }
@@ -278,48 +348,51 @@ void PortablePath::finish(DecoderGraph& graph, const Step& step) {
     };
     step.report_new_kv(token.layer, rows(token.keys, new_keys_), rows(token.values, new_values_), 0, 1);
   }
-  for (int i = 0; i < step.sequences(); ++i) {
-    if (!inputs.sequences[i].weights.empty()) read_weights(inputs.sequences[i], i, step);
-    if (!inputs.sequences[i].victims.empty()) read_victims(inputs.sequences[i], step.input()[i]);
+  for (const BatchInputs& in : inputs.batches) {
+    if (!in.weights.empty()) read_weights(in, step);
+    if (!in.victims.empty()) read_victims(in, step);
   }
 }
 
 // Memory for the weights of all layers of a device.
-void PortablePath::make_weights(Inputs& inputs, Sequence& sequence, const SequenceStep& step) const {
+void PortablePath::make_weights(Inputs& inputs, BatchInputs& in, const SequenceStep& step) const {
   std::vector<std::int64_t> floats(backends_.all().size());
   for (int layer = 0; layer < layers_; ++layer) {
     const AttentionStep& a = step_->attention(layer);
     if (a.shape.kv_heads == 0 || a.kv_layer != layer) continue;
     const auto rows = static_cast<std::int64_t>(std::max<std::size_t>(1, step.weights_rows.size()));
-    floats[backends_.index_of(layer)] += rows * sequence.table(layer).in.mask->ne[0] * a.shape.kv_heads;
+    floats[backends_.index_of(layer)] += rows * in.batch.span * a.shape.kv_heads * in.batch.count;
   }
   for (std::size_t b = 0; b < floats.size(); ++b)
-    sequence.weights.push_back(floats[b] == 0 ? nullptr : inputs.blocks[b].add_result(GGML_TYPE_F32, floats[b]));
+    in.weights.push_back(floats[b] == 0 ? nullptr : inputs.blocks[b].add_result(GGML_TYPE_F32, floats[b]));
 }
 
-void PortablePath::read_weights(const Sequence& inputs, int sequence, const Step& step) {
+void PortablePath::read_weights(const BatchInputs& in, const Step& step) {
   std::size_t read = SIZE_MAX;  // the device whose weights were read last
-  for (const auto& [layer, first] : inputs.weights_of) {
+  for (const auto& [layer, first] : in.weights_of) {
     const AttentionStep& a = step.attention(layer);
     if (const std::size_t b = backends_.index_of(layer); b != read) {
       read = b;
-      read_weights_.resize(static_cast<std::size_t>(ggml_nelements(inputs.weights[b])));
-      ggml_backend_tensor_get(inputs.weights[b], read_weights_.data(), 0, read_weights_.size() * sizeof(float));
+      read_weights_.resize(static_cast<std::size_t>(ggml_nelements(in.weights[b])));
+      ggml_backend_tensor_get(in.weights[b], read_weights_.data(), 0, read_weights_.size() * sizeof(float));
     }
     const int heads = a.shape.kv_heads;
-    const std::int64_t span = inputs.table(layer).in.mask->ne[0];
-    const std::ptrdiff_t rows = std::max<std::ptrdiff_t>(1, std::ssize(a.tokens[sequence].weights_rows));
-    for (std::ptrdiff_t row = 0; row < rows; ++row)
-      for (int head = 0; head < heads; ++head) {
-        float* out = a.weights[sequence * heads + head];
-        if (out == nullptr) continue;
-        out += row * a.tokens[sequence].weights_stride;
-        const float* sums = read_weights_.data() + static_cast<std::ptrdiff_t>(first) + (row * heads + head) * span;
-        for (int slot = 0; slot < a.cache[sequence].head[head].slots->slots; ++slot)
-          out[slot] = sums[slot] / static_cast<float>(a.shape.group());
-      }
-    for (int head = 0; a.on_weights != nullptr && head < heads; ++head)
-      if (a.weights[sequence * heads + head] != nullptr) a.on_weights(a.context, layer, sequence, head);
+    for (int i = 0; i < in.batch.count; ++i) {
+      const int sequence = in.batch.first + i;
+      const std::ptrdiff_t rows = std::max<std::ptrdiff_t>(1, std::ssize(a.tokens[sequence].weights_rows));
+      for (std::ptrdiff_t row = 0; row < rows; ++row)
+        for (int head = 0; head < heads; ++head) {
+          float* out = a.weights[sequence * heads + head];
+          if (out == nullptr) continue;
+          out += row * a.tokens[sequence].weights_stride;
+          const float* sums = read_weights_.data() + static_cast<std::ptrdiff_t>(first) +
+                              ((row * in.batch.count + i) * heads + head) * in.batch.span;
+          for (int slot = 0; slot < a.cache[sequence].head[head].slots->slots; ++slot)
+            out[slot] = sums[slot] / static_cast<float>(a.shape.group());
+        }
+      for (int head = 0; a.on_weights != nullptr && head < heads; ++head)
+        if (a.weights[sequence * heads + head] != nullptr) a.on_weights(a.context, layer, sequence, head);
+    }
   }
 }
 

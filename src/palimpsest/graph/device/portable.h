@@ -13,6 +13,13 @@
 // masked. Flash attention returns no weights: where a policy asks for them, a product of the last queries and a
 // soft_max_ext compute them beside it.
 //
+// Sinks with `cache` positions (two_query) are nearer to the query than their positions say. In a decode step their
+// keys are rotated further by the difference (kTurned), and all else is as without; in a chunk, where it differs
+// between the queries, a second query scores them (kScoredApart), by products.
+//
+// Sequences of a decode step whose seats in a slab are neighbours (portable_slab.h) are a batch: their lanes are
+// neighbours too, and one operator serves all.
+//
 #pragma once
 
 #include <deque>
@@ -24,6 +31,7 @@
 #include "palimpsest/graph/backends.h"
 #include "palimpsest/graph/device/portable_inputs.h"
 #include "palimpsest/graph/device/portable_rotate.h"
+#include "palimpsest/graph/device/portable_slab.h"
 #include "palimpsest/graph/device/portable_storage.h"
 #include "palimpsest/graph/sequence_step.h"
 #include "palimpsest/graph/step.h"
@@ -50,22 +58,35 @@ class PortablePath final : public AttentionPath {
     int layer = 0;  // the first of these layers
     TableInputs in;
     RopeRows query, sink_query, keys;  // by rank
+    RopeRows turn;                     // of the keys of sinks, from their own positions on
+  };
+  struct SeenGuard {  // what a lane's guard was written from
+    TableInputs::SeenTable table;
+    RelativeRange victims;
   };
   struct Scored {  // a layer whose slots have scores on the device
     int layer;
-    std::size_t first;          // index of its first victim
-    ggml_tensor *guard, *zero;  // f32 [span, kv_heads]: AttentionReceiver::guard(); [1, 1, kv_heads]
+    std::size_t first;            // index of its first victim
+    ggml_tensor *guard, *zero;    // f32 [span, lanes]: AttentionReceiver::guard(); [1, 1, lanes]
+    std::vector<SeenGuard> seen;  // [lanes]
   };
-  struct Sequence {
+  enum class Sinks { kAlike, kTurned, kScoredApart };
+  struct Batch {                  // sequences of the step whose seats are neighbours, in order
+    int first = 0, count = 1;     // of the step's sequences
+    int span = 0, sink_span = 0;  // slots that are read; the first ones, which hold all sinks, if scored apart
+    Sinks sinks = Sinks::kAlike;
+  };
+  struct BatchInputs {
+    Batch batch;
     std::vector<Table> tables;
     std::vector<int> table_of;     // [layers]
     bool queries_at_rank = false;  // queries are rotated by rank, else by position
     bool flash = false;
-    // If requested, [backends]: of each of its layers with heads, for each row of weights, f32 [span, kv_heads]: sums
+    // If requested, [backends]: of each of its layers with heads, for each row of weights, f32 [span, lanes]: sums
     // over the group. nullptr: none.
     std::vector<ggml_tensor*> weights;
     std::vector<std::pair<int, std::size_t>> weights_of;  // layer, index of its first float
-    // With SequenceStep::fading: [backends] of each of its layers with heads, i32 [kv_heads]: slots. nullptr: none.
+    // With SequenceStep::fading: [backends] of each of its layers with heads, i32 [lanes]: slots. nullptr: none.
     std::vector<ggml_tensor*> victims;
     std::vector<Scored> scored;  // by layer
 
@@ -85,7 +106,7 @@ class PortablePath final : public AttentionPath {
     bool tables_in_blocks = false;      // of decode steps: masks of chunks are large, and new in each step
     std::vector<RopeRows> by_position;  // [ropes][backends] of all tokens, by position
     StepBlock* block_of(std::size_t backend) { return tables_in_blocks ? &blocks[backend] : nullptr; }
-    std::vector<Sequence> sequences;
+    std::vector<BatchInputs> batches;
     std::vector<NewKv> new_kv;  // empty: not requested
     std::vector<State> states;
     ggml_tensor* first_state = nullptr;                       // i32 [1]: 0, which ggml's scan asks for
@@ -97,38 +118,48 @@ class PortablePath final : public AttentionPath {
   };
 
   static PortableStorage& storage_of(const SequenceStep& sequence);
+  void reserve(const Step& step, int sequence);
+  void find_batches(const Step& step);
+  bool joins(const Step& step, const Batch& batch, int sequence) const;
+  Sinks sinks_of(const Step& step, int sequence) const;
   bool takes_flash(const CacheOptions& cache, const AttentionRule& rule) const;
+  ggml_tensor* turn_sinks(ggml_context* context, const AttentionStep& a, const BatchInputs& in, const StorageSeat& seat,
+                          ggml_tensor* keys) const;
   bool has_flash(const AttentionStep& a, const CacheOptions& cache, bool shared, Rotation rotation) const;
   void make_inputs(DecoderGraph& graph) const;
-  void make_tables(ggml_context* context, TableNeeds needs, Inputs& inputs, Sequence& sequence) const;
+  void make_tables(ggml_context* context, TableNeeds needs, Inputs& inputs, BatchInputs& batch) const;
   Table make_table(ggml_context* context, const TableNeeds& needs, int layer) const;
-  ggml_tensor* attend(DecoderGraph& graph, int layer, int sequence, const Rows& rows) const;
+  ggml_tensor* attend(DecoderGraph& graph, int layer, BatchInputs& inputs, const Rows& rows) const;
   ggml_tensor* insert_values(ggml_context* context, const PortableStorage& storage, const AttentionStep& a,
-                             const Table& table, ggml_tensor* v) const;
+                             const BatchInputs& in, ggml_tensor* v) const;
   ggml_tensor* scores(ggml_context* context, int layer, ggml_tensor* keys, ggml_tensor* q) const;
   ggml_tensor* softmax(ggml_context* context, const AttentionShape& shape, ggml_tensor* scores, ggml_tensor* mask,
                        ggml_tensor* sink_logits) const;
   ggml_tensor* product(ggml_context* context, int layer, ggml_tensor* stored, ggml_tensor* rows) const;
   bool is_rounded(int layer, ggml_type stored) const;
-  void make_weights(Inputs& inputs, Sequence& sequence, const SequenceStep& step) const;
-  void collect_weights(DecoderGraph& graph, Sequence& inputs, int layer, ggml_tensor* weights,
+  void make_weights(Inputs& inputs, BatchInputs& batch, const SequenceStep& step) const;
+  void collect_weights(DecoderGraph& graph, BatchInputs& inputs, int layer, ggml_tensor* weights,
                        const SequenceStep& step) const;
   ggml_tensor* sum_of_weights(ggml_context* context, ggml_tensor* weights, std::int64_t first,
                               std::int64_t count) const;
-  void make_victims(Inputs& inputs, Sequence& sequence) const;
-  void choose_victims(DecoderGraph& graph, const Sequence& inputs, int layer, ggml_tensor* weights,
+  void make_victims(Inputs& inputs, BatchInputs& batch) const;
+  void choose_victims(DecoderGraph& graph, const BatchInputs& inputs, int layer, ggml_tensor* weights,
                       const SequenceStep& step) const;
-  void write_guards(Inputs& inputs, const Sequence& sequence, const SequenceStep& step);
-  void read_victims(const Sequence& inputs, const SequenceStep& step);
-  void read_weights(const Sequence& inputs, int sequence, const Step& step);
+  void write_guards(Inputs& inputs, BatchInputs& batch, const Step& step);
+  void write_guard(StepBlock& block, Scored& scored, std::size_t lane, const SlotsView& slots,
+                   AttentionReceiver& receiver, int head);
+  void read_victims(const BatchInputs& inputs, const Step& step);
+  void read_weights(const BatchInputs& inputs, const Step& step);
   RankTable& ranks_of(int layer) { return ranks_[rank_table_of(layer)]; }
   const RankTable& ranks_of(int layer) const { return ranks_[rank_table_of(layer)]; }
   std::size_t rank_table_of(int layer) const;
 
   int layers_;
   const Backends& backends_;
-  const Step model_;              // the shapes of its layers
+  const Step model_;  // the shapes of its layers
+  mutable StoragePool pool_;
   std::vector<RankTable> ranks_;  // [ropes][backends]
+  std::vector<Batch> batches_;    // of the last begin()
   TableWriter writer_;
   std::vector<float> cos_, sin_, read_weights_, new_keys_, new_values_, guard_;
   std::vector<std::int32_t> victims_;

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cassert>
 #include <cmath>
+#include <numeric>
 #include <span>
 
 #include "palimpsest/core/error.h"
+#include "palimpsest/graph/device/portable_rotate.h"
 
 namespace palimpsest {
 
@@ -14,13 +16,36 @@ namespace {
 constexpr ggml_fp16_t kVisible = 0, kHidden = 0xFC00;  // 0 and -infinity
 constexpr int kItself = 0, kNobody = -1;               // TableWriter::holder_; a draft's number is at least 1
 
-template <typename T>
-void set(const TableInputs& inputs, ggml_tensor* t, const std::vector<T>& values) {
-  assert(values.size() * sizeof(T) == ggml_nbytes(t));
-  set_input(inputs.block, t, std::as_bytes(std::span(values)));
+// The relative positions that a query sees: to `now`, after `local`, and after `window` or before `sink_end`.
+struct Sight {
+  std::int32_t now, local, window, sink_end;
+  bool includes(std::int32_t relative) const {  // an empty slot's is later than any query's. No branches: vectors
+    return ((relative <= now) & (relative > local) & ((relative > window) | (relative < sink_end))) != 0;
+  }
+  bool sees_all() const { return local == INT32_MIN && window == INT32_MIN; }  // of the tokens to `now`
+};
+
+Sight sight_of(const AttentionStep& step, int sequence, int head, int query) {
+  const StepTokens& tokens = step.tokens[sequence];
+  const std::int64_t now = tokens.relative[query];
+  const auto before = [&](std::int32_t window) {  // the last relative position that is outside
+    const std::int64_t last = window == INT32_MAX ? INT32_MIN : now - window;
+    return static_cast<std::int32_t>(std::max<std::int64_t>(last, INT32_MIN));
+  };
+  return {.now = tokens.relative[query],
+          .local = before(step.local_of(tokens, query)),
+          .window = before(step.window(sequence, head)),
+          .sink_end = tokens.sink_end};
 }
 
 }  // namespace
+
+// Sequences' parts are of equal sizes.
+template <typename T>
+void TableWriter::set(const TableInputs& inputs, ggml_tensor* t, const std::vector<T>& part) const {
+  assert(ggml_nbytes(t) % (part.size() * sizeof(T)) == 0);
+  set_input(inputs.block, t, std::as_bytes(std::span(part)), at(index_) * part.size() * sizeof(T));
+}
 
 void require_supported(const AttentionStep& step, int sequence) {
   for (int h = 0; h < step.shape.kv_heads; ++h)
@@ -44,20 +69,25 @@ void set_input(StepBlock* block, ggml_tensor* input, std::span<const std::byte> 
 }
 
 TableInputs new_table_inputs(ggml_context* context, const AttentionShape& shape, const TableNeeds& needs) {
-  const std::int64_t tokens = needs.tokens, span = needs.span, heads = needs.heads(shape);
+  const std::int64_t tokens = needs.tokens, span = needs.span, heads = needs.heads(shape), all = needs.sequences;
   TableInputs in;
   in.block = needs.block;
   const auto input = [&](ggml_type type, std::int64_t a, std::int64_t b = 1, std::int64_t c = 1, std::int64_t d = 1) {
     return new_input(context, needs.block, type, {a, b, c, d});
   };
-  in.key_rows = input(GGML_TYPE_I32, tokens, heads);
-  if (needs.value_rows) in.value_rows = input(GGML_TYPE_I32, shape.value_dim * tokens, heads);
+  in.key_rows = input(GGML_TYPE_I32, tokens, heads, all);
+  if (needs.value_rows) in.value_rows = input(GGML_TYPE_I32, shape.value_dim * tokens, heads, all);
   in.mask = has_mask_per_query_head(shape, needs.shared)
                 ? input(GGML_TYPE_F32, span, tokens, shape.group(), shape.kv_heads)
-                : input(GGML_TYPE_F16, span, tokens, 1, heads);
+                : input(GGML_TYPE_F16, span, tokens, 1, heads * all);
   if (!needs.rotated) return in;
-  if (needs.query_ranks) in.query_ranks = input(GGML_TYPE_I32, heads * tokens);
-  if (needs.key_ranks) in.key_ranks = input(GGML_TYPE_I32, span * heads);
+  if (needs.turned_sinks > 0) {
+    in.turned_rows = input(GGML_TYPE_I32, needs.turned_sinks);
+    in.turn_cos = input(GGML_TYPE_F32, shape.head_dim, 1, heads, all);
+    in.turn_sin = input(GGML_TYPE_F32, shape.head_dim, 1, heads, all);
+  }
+  if (needs.query_ranks) in.query_ranks = input(GGML_TYPE_I32, heads * tokens * all);
+  if (needs.key_ranks) in.key_ranks = input(GGML_TYPE_I32, span * heads * all);
   if (!needs.two_query) return in;
   in.sink_ranks = input(GGML_TYPE_I32, heads * tokens);
   in.sinks = input(GGML_TYPE_F32, needs.sink_span, 1, heads);
@@ -65,8 +95,9 @@ TableInputs new_table_inputs(ggml_context* context, const AttentionShape& shape,
   return in;
 }
 
-void TableWriter::write(const TableInputs& inputs, const AttentionStep& step, int sequence, int capacity,
+void TableWriter::write(TableInputs& inputs, const AttentionStep& step, int sequence, int index, int capacity,
                         int draft_slot) {
+  index_ = index;
   draft_slot_ = draft_slot;
   const HeadPages* head = step.cache[sequence].head;
   const StepTokens& tokens = step.tokens[sequence];
@@ -77,6 +108,7 @@ void TableWriter::write(const TableInputs& inputs, const AttentionStep& step, in
     write_mask(inputs, step, sequence);
   if (inputs.sinks != nullptr) write_sinks(inputs, head, tokens);
   write_ranks(inputs, step, sequence);
+  if (inputs.turn_cos != nullptr) write_turns(inputs, step, sequence);
 }
 
 // Of token `token` of the step.
@@ -104,12 +136,8 @@ template <typename Visible>
 void TableWriter::for_each_visible(const AttentionStep& step, int sequence, int head, int query, Visible visible) {
   const StepTokens& tokens = step.tokens[sequence];
   const SlotsView& slots = *step.cache[sequence].head[head].slots;
-  const std::int32_t now = tokens.relative[query], window = step.window(sequence, head),
-                     local = step.local_of(tokens, query);
-  const auto sees = [&](std::int32_t relative) {  // an empty slot's is later than any query's
-    return relative <= now && within(relative, now, local) &&
-           (within(relative, now, window) || relative < tokens.sink_end);
-  };
+  const Sight sight = sight_of(step, sequence, head, query);
+  const auto sees = [&](std::int32_t relative) { return sight.includes(relative); };
   if (!slots.patches.empty()) holder_.assign(at(slots.slots), kItself);
   for (const SlotPatch& patch : slots.patches)
     if (patch.query <= query) holder_[at(patch.slot)] = patch.token ? patch.query : kNobody;
@@ -122,16 +150,43 @@ void TableWriter::for_each_visible(const AttentionStep& step, int sequence, int 
   }
 }
 
-void TableWriter::write_mask(const TableInputs& inputs, const AttentionStep& step, int sequence) {
-  const int heads = static_cast<int>(inputs.mask->ne[3]), tokens = step.tokens[sequence].count;
+// In a block, row by row: a row is compared with the last step's while it is in the first cache, and where it depends
+// on which slots are empty alone, only the slots that changed since then are looked at.
+void TableWriter::write_mask(TableInputs& inputs, const AttentionStep& step, int sequence) {
+  const int heads = static_cast<int>(inputs.key_rows->ne[1]), tokens = step.tokens[sequence].count;
   const std::int64_t span = inputs.mask->ne[0];
-  mask_.assign(static_cast<std::size_t>(heads * tokens * span), kHidden);
+  const bool by_row = inputs.block != nullptr;
+  mask_.resize(static_cast<std::size_t>((by_row ? 1 : heads * tokens) * span));
+  if (by_row) inputs.seen.resize(static_cast<std::size_t>(inputs.mask->ne[1] * inputs.mask->ne[3]));
   for (int h = 0; h < heads; ++h)
     for (int t = 0; t < tokens; ++t) {
-      ggml_fp16_t* row = mask_.data() + (h * tokens + t) * span;
-      for_each_visible(step, sequence, h, t, [&](int slot, std::int32_t, std::int32_t) { row[slot] = kVisible; });
+      const SlotsView& slots = *step.cache[sequence].head[h].slots;
+      const std::int64_t index = h * tokens + t;
+      const std::size_t in_block = at((index_ * heads * tokens + index) * span);
+      const Sight sight = sight_of(step, sequence, h, t);
+      if (by_row) {
+        TableInputs::SeenTable& seen = inputs.seen[in_block / at(span)];
+        const bool by_occupied =
+            tokens == 1 && sight.sees_all() && slots.later == 0 && slots.patches.empty() && slots.changes != nullptr;
+        const auto changed = by_occupied ? slots.changes->changed() : std::span<const int>();
+        const bool known = by_occupied && seen.epoch == slots.changes->epoch();
+        for (const int slot : known ? changed.subspan(seen.changes) : std::span<const int>())
+          inputs.block->set_element(inputs.mask, in_block + at(slot),
+                                    slots.relative[slot] == kEmptySlot ? kHidden : kVisible);
+        seen = {by_occupied ? slots.changes->epoch() : 0, changed.size()};
+        if (known) continue;
+      }
+      ggml_fp16_t* row = mask_.data() + (by_row ? 0 : index * span);
+      if (slots.patches.empty()) {
+        for (int s = 0; s < slots.slots; ++s) row[s] = sight.includes(slots.relative[s]) ? kVisible : kHidden;
+        std::fill(row + slots.slots, row + span, kHidden);
+      } else {
+        std::fill(row, row + span, kHidden);
+        for_each_visible(step, sequence, h, t, [&](int slot, std::int32_t, std::int32_t) { row[slot] = kVisible; });
+      }
+      if (by_row) inputs.block->set(inputs.mask, std::as_bytes(std::span(mask_)), in_block * sizeof(ggml_fp16_t));
     }
-  set(inputs, inputs.mask, mask_);
+  if (!by_row) set(inputs, inputs.mask, mask_);
 }
 
 // Each query head's mask, with ALiBi its distance bias.
@@ -171,13 +226,39 @@ void TableWriter::write_sinks(const TableInputs& inputs, const HeadPages* head, 
   set(inputs, inputs.others, others_);
 }
 
+// From the rank at which the query scores sinks to its own position: the difference of two angles, whose cosines and
+// sines may have a common factor.
+void TableWriter::write_turns(const TableInputs& inputs, const AttentionStep& step, int sequence) {
+  const StepTokens& tokens = step.tokens[sequence];
+  const int heads = static_cast<int>(inputs.key_rows->ne[1]), pairs = step.shape.rope_dims / 2;
+  all_cos_.clear(), all_sin_.clear();
+  turn_.resize(at(step.shape.rope_dims));
+  for (int h = 0; h < heads; ++h) {
+    const int rank = sink_rank(tokens, *step.cache[sequence].head[h].slots, step.window(sequence, h), 0);
+    const float *to = tokens.key_row, *from = tokens.rank_row + static_cast<std::ptrdiff_t>(rank) * 2 * pairs;
+    for (int p = 0; p < pairs; ++p) {
+      const float c = from[p], s = from[pairs + p], squared = c * c + s * s;
+      turn_[at(p)] = (to[p] * c + to[pairs + p] * s) / squared;
+      turn_[at(pairs + p)] = (to[pairs + p] * c - to[p] * s) / squared;
+    }
+    expand_rows(step.shape, turn_.data(), 1, cos_, sin_);
+    all_cos_.insert(all_cos_.end(), cos_.begin(), cos_.end());
+    all_sin_.insert(all_sin_.end(), sin_.begin(), sin_.end());
+  }
+  set(inputs, inputs.turn_cos, all_cos_);
+  set(inputs, inputs.turn_sin, all_sin_);
+  rows_.resize(static_cast<std::size_t>(inputs.turned_rows->ne[0]));
+  std::iota(rows_.begin(), rows_.end(), 0);
+  set_input(inputs.block, inputs.turned_rows, std::as_bytes(std::span(rows_)));
+}
+
 void TableWriter::write_ranks(const TableInputs& inputs, const AttentionStep& step, int sequence) {
   const StepTokens& tokens = step.tokens[sequence];
   const HeadPages* head = step.cache[sequence].head;
   const auto write_queries = [&](ggml_tensor* out, auto rank_of) {
     if (out == nullptr) return;
     ranks_.clear();
-    const int heads = static_cast<int>(out->ne[0]) / tokens.count;
+    const int heads = static_cast<int>(inputs.key_rows->ne[1]);
     for (int t = 0; t < tokens.count; ++t)
       for (int h = 0; h < heads; ++h) ranks_.push_back(rank_of(h, t));
     set(inputs, out, ranks_);

@@ -14,25 +14,36 @@
 
 namespace palimpsest {
 
-// The inputs from one slot table for all layers, or from the KV heads of one layer. H: 1 if the heads share a table,
-// else KV heads. nullptr: not needed by the sequence.
+// The inputs from one slot table of each of B sequences for all layers, or from the KV heads of one layer. H: 1 if the
+// heads share a table, else KV heads. `tokens`: of each sequence. nullptr: not needed.
 struct TableInputs {
-  ggml_tensor* key_rows = nullptr;     // i32 [tokens, H]: slots
-  ggml_tensor* value_rows = nullptr;   // i32 [value_dim * tokens, H]: elements of V, if it is stored transposed
-  ggml_tensor* mask = nullptr;         // f16 [span, tokens, 1, H]: 0 or -inf. has_mask_per_query_head(): f32 [span,
-                                       // tokens, group, KV heads], the bias or -inf
-  ggml_tensor* sinks = nullptr;        // f32 [sink_span, 1, H]: 1 for slots that the second query (of the sinks) scores
+  struct SeenTable {  // the table that a row of the mask was written from, as far as the row depends on it
+    std::uint64_t epoch = 0;
+    std::size_t changes = 0;  // of this epoch
+  };
+  std::vector<SeenTable> seen;  // [H * B], of masks in a block
+
+  ggml_tensor* key_rows = nullptr;     // i32 [tokens, H, B]: slots
+  ggml_tensor* value_rows = nullptr;   // i32 [value_dim * tokens, H, B]: elements of V, if it is stored transposed
+  ggml_tensor* mask = nullptr;         // f16 [span, tokens, 1, H * B]: 0 or -inf. has_mask_per_query_head(): f32 [span,
+                                       // tokens, group, KV heads], the bias or -inf; B = 1
+  ggml_tensor* sinks = nullptr;        // f32 [sink_span, 1, H]: 1 for slots that the second query (of the sinks)
+                                       // scores; B = 1
   ggml_tensor* others = nullptr;       // 1 - sinks
-  ggml_tensor* query_ranks = nullptr;  // i32 [H * tokens]: ranks of the new tokens, if rotated by rank
+  ggml_tensor* query_ranks = nullptr;  // i32 [H * tokens * B]: ranks of the new tokens, if rotated by rank
   ggml_tensor* sink_ranks = nullptr;   // i32 [H * tokens]: of the second query
-  ggml_tensor* key_ranks = nullptr;    // i32 [span * H]: of stored keys; 0 for empty slots
-  StepBlock* block = nullptr;          // these tensors are in it; nullptr: they are inputs of the graph
+  ggml_tensor* key_ranks = nullptr;    // i32 [span * H * B]: of stored keys; 0 for empty slots
+  ggml_tensor* turned_rows = nullptr;  // i32 [sinks]: 0, 1, ...: the slots of sinks whose keys are turned
+  ggml_tensor *turn_cos = nullptr, *turn_sin = nullptr;  // f32 [head_dim, 1, H, B]: the rotation, beyond their own
+  StepBlock* block = nullptr;  // these tensors are in it; nullptr: they are inputs of the graph
 };
 
 struct TableNeeds {
-  int tokens = 0, span = 0, sink_span = 0;  // sink_span: all sinks are in these first slots
+  int tokens = 0, sequences = 1;            // tokens of each
+  int span = 0, sink_span = 0;              // sink_span: all sinks are in these first slots
   bool shared = true;                       // all heads share a table
   bool two_query = false, rotated = false;  // rotated: the model has rotary positions
+  int turned_sinks = 0;
   bool query_ranks = false, key_ranks = false;
   bool value_rows = false;
   StepBlock* block = nullptr;
@@ -56,25 +67,29 @@ TableInputs new_table_inputs(ggml_context* context, const AttentionShape& shape,
 // Fills TableInputs; reuses its memory.
 class TableWriter {
  public:
-  // Fills the inputs of one layer for one sequence. `capacity`: slots of the tensors written to; `draft_slot`: of the
-  // first draft that takes none of its table (SlotsView::patches), others follow.
-  void write(const TableInputs& inputs, const AttentionStep& step, int sequence, int capacity, int draft_slot);
+  // Fills the part of one of B sequences, the step's `sequence`, in the inputs of one layer. `capacity`: slots of the
+  // tensors written to; `draft_slot`: of the first draft that takes none of its table (SlotsView::patches), others
+  // follow.
+  void write(TableInputs& inputs, const AttentionStep& step, int sequence, int index, int capacity, int draft_slot);
 
  private:
   void write_rows(const TableInputs& inputs, const HeadPages* head, const StepTokens& tokens, int capacity);
-  void write_mask(const TableInputs& inputs, const AttentionStep& step, int sequence);
+  void write_mask(TableInputs& inputs, const AttentionStep& step, int sequence);
   void write_biases(const TableInputs& inputs, const AttentionStep& step, int sequence);
+  template <typename T>
+  void set(const TableInputs& inputs, ggml_tensor* t, const std::vector<T>& part) const;
   int slot_of(const SlotsView& slots, int token) const;
   template <typename Visible>  // visible(slot, relative position, rank) for each token that the query sees
   void for_each_visible(const AttentionStep& step, int sequence, int head, int query, Visible visible);
   void write_sinks(const TableInputs& inputs, const HeadPages* head, const StepTokens& tokens);
   void write_ranks(const TableInputs& inputs, const AttentionStep& step, int sequence);
+  void write_turns(const TableInputs& inputs, const AttentionStep& step, int sequence);
 
-  int draft_slot_ = 0;
+  int index_ = 0, draft_slot_ = 0;
   std::vector<int> holder_;  // [slots] a draft that a query sees in a slot, kNobody, or kItself: as the table has it
   std::vector<std::int32_t> rows_;
   std::vector<ggml_fp16_t> mask_;
-  std::vector<float> sinks_, others_, biases_;
+  std::vector<float> sinks_, others_, biases_, turn_, cos_, sin_, all_cos_, all_sin_;
   std::vector<std::int32_t> ranks_;
 };
 

@@ -1,54 +1,51 @@
-// Keys and values of one sequence in a device's memory, one pair of tensors per layer:
-//
-//   K   [head_dim, capacity, kv_heads]    a row is one key
-//   V   [value_dim, capacity, kv_heads]   for flash attention, and for types of blocks: a row is one value
-//       [capacity, value_dim, kv_heads]   else, for the product with the weights: a row is one dimension
-// Slots are those of the cache's tables. Elements never written are zero: their product with a weight of 0 must be 0.
+// Keys and values of one sequence in a device's memory: a seat in a slab (portable_slab.h). Slots are those of the
+// cache's tables.
 #pragma once
 
 #include <ggml-cpp.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <span>
 #include <vector>
 
+#include "palimpsest/attention/attention.h"
 #include "palimpsest/cache/cache.h"
 #include "palimpsest/graph/backends.h"
-#include "palimpsest/model/backend.h"
+#include "palimpsest/graph/device/portable_slab.h"
 
 namespace palimpsest {
 
-ggml_type ggml_type_of(CacheType type);
+// How many sinks a sequence keeps the keys of a second time, to turn them (portable.h); 0: none.
+int turned_sinks(const CacheOptions& cache, const AttentionRule& rule);
 
 class PortableStorage final : public CacheStorage {
  public:
   // `flash`: the sequence's attention is ggml's flash attention. Throws Error if a device cannot write to, read or move
   // elements of this type. A layer's keys and values are on the layer's device.
-  // `paired`: of each layer, the first so many dimensions of keys are stored as halves, for pairs of neighbours; empty:
-  // none.
-  PortableStorage(const CacheOptions& cache, const Backends& backends, bool flash = false,
-                  std::vector<int> paired = {});
+  // `sinks`: SlabKind::sinks. `paired`: of each layer, the first so many dimensions of keys are stored as halves, for
+  // pairs of neighbours; empty: none.
+  PortableStorage(const CacheOptions& cache, StoragePool& pool, bool flash = false, std::vector<int> paired = {},
+                  int sinks = 0);
   ~PortableStorage() override;
 
-  // Grows the capacity to `slots` per head and keeps the contents. Throws Error when the device is out of memory: the
-  // keys and values are lost then, and every further call throws until the cache is cleared.
+  // Grows the capacity to `slots` per head and keeps the contents. Throws Error when the device is out of memory.
   void reserve(int slots);
   void apply_moves();  // executes the moves since the last call
+  // Whether the keys of sinks are rotated further in a step: they are saved before the first one, and come back before
+  // a step that does not.
+  int sinks() const { return kind_.sinks; }
+  void turn_sinks(bool turn);
   void set_first_draft_slot(int slot) { first_draft_slot_ = slot; }
 
-  // Scores of a layer's slots, f32 [capacity, kv_heads]. reserve_scores(): what they held is lost.
-  ggml_tensor* scores(int layer) const { return layers_[static_cast<std::size_t>(layer)].scores; }
-  void reserve_scores();
+  void reserve_scores();  // of the slab's slots; throws Error
   void write_scores(int table, std::span<const float> scores);
-  ggml_tensor* keys(int layer) const { return layers_[static_cast<std::size_t>(layer)].keys; }
-  ggml_tensor* values(int layer) const { return layers_[static_cast<std::size_t>(layer)].values; }
+  const StorageSeat& seat() const { return seat_; }  // none before reserve(), and after the cache was cleared
   bool flash() const { return flash_; }
-  bool values_in_rows() const { return values_in_rows_; }
-  int capacity() const { return capacity_; }
-  std::uint64_t generation() const { return generation_; }  // of the tensors; unique across storages
+  bool values_in_rows() const { return kind_.values_in_rows; }
+  int capacity() const { return seat_ ? seat_->capacity() : 0; }
 
   void reserve_moves(int table, int slots) override;
   void on_moves(int table, std::span<const Move> moves) override;
@@ -62,36 +59,33 @@ class PortableStorage final : public CacheStorage {
   void copy_from(CacheStorage& other) override;
   std::unique_ptr<CacheStorage> make_empty() const override;
   bool keeps_halves() const override { return keeps_halves_; }
-  std::size_t bytes_in_use() const override { return bytes_; }
-  std::size_t bytes_peak() const override { return peak_; }
+  std::uint64_t place() const override {
+    constexpr unsigned kSeats = 20;  // bits
+    return seat_ ? (seat_->generation() << kSeats) + static_cast<std::uint64_t>(seat_.index()) : 0;
+  }
+  std::size_t bytes_in_use() const override { return seat_ ? seat_->bytes_per_seat() : 0; }
+  std::size_t bytes_peak() const override { return std::max(peak_, bytes_in_use()); }
 
  private:
-  struct Layer {
-    ggml_context_ptr context;
-    DeviceBuffer buffer;
-    ggml_tensor *keys = nullptr, *values = nullptr;
-    ggml_context_ptr context_of_scores;
-    DeviceBuffer scores_buffer;
-    ggml_tensor* scores = nullptr;
-  };
   struct Run {  // neighbouring slots that move together
     int from, to, count;
   };
-  ggml_gallocr_ptr& memory_of(ggml_backend_t backend);
-  Layer make_layer(int layer, int capacity) const;
   void check_device(ggml_backend_t backend, CacheType stored) const;
   std::vector<Run> runs_of(int table) const;
+  ggml_tensor* keys(int layer) const { return seat_->keys(layer); }
+  ggml_tensor* values(int layer) const { return seat_->values(layer); }
 
   CacheOptions shape_;
+  StoragePool& pool_;
   const Backends& backends_;
-  bool flash_, values_in_rows_, keeps_halves_ = false;
+  SlabKind kind_;
+  bool flash_, keeps_halves_ = false;
   std::vector<int> paired_;
-  std::map<ggml_backend_t, ggml_gallocr_ptr> memory_;  // of copies; freed only for a larger one (freed_buffers())
-  std::vector<Layer> layers_;
-  int capacity_ = 0, first_draft_slot_ = 0;
-  bool lost_ = false, any_moved_ = false, has_scores_ = false;
-  std::uint64_t generation_ = 0;
-  std::size_t bytes_ = 0, peak_ = 0;
+  StorageSeat seat_;
+  int first_draft_slot_ = 0;
+  bool any_moved_ = false, has_scores_ = false;
+  bool sinks_saved_ = false, sinks_turned_ = false;
+  std::size_t peak_ = 0;
   std::vector<std::byte> bytes_of_head_;
   std::vector<std::vector<int>> origin_;  // [table][slot] -> the slot that still has its token's bytes
 };
