@@ -10,6 +10,7 @@
 #include "palimpsest/attention/reference.h"
 #include "palimpsest/cache/view.h"
 #include "tests/support/check_attention.h"
+#include "tests/support/test_length.h"
 
 namespace palimpsest::testing {
 namespace {
@@ -22,8 +23,9 @@ TEST(AttentionBias, AndSinkLogits) {
     for (int new_tokens : {1, 3, 90})
       for (int merged : {0, 100})
         for (int what : {1, 2, 3}) {
+          if ((++seed * 2654435761U >> 20) % test_length(1U, 1U, 8U) != 0) continue;
           RandomCacheOptions o;
-          o.seed = ++seed;
+          o.seed = seed;
           o.type = type;
           o.group = 1 + static_cast<int>(seed % 4);
           o.old_tokens = new_tokens == 1 ? 1400 : 300;

@@ -8,9 +8,12 @@
 #include <vector>
 
 #include "tests/cache/pair.h"
+#include "tests/support/test_length.h"
 
 namespace palimpsest::testing {
 namespace {
+
+const int kOperations = test_length(4000, 9000, 600), kOfMixedTypes = test_length(700, 1500, 250);
 
 struct Variant {
   Mechanism mechanism;
@@ -18,7 +21,7 @@ struct Variant {
   int page_size;
   CacheType type;
   std::optional<CacheType> value_type = {};  // if it differs from the keys'
-  int operations = 9000;
+  int operations = kOperations;
   std::vector<std::int32_t> windows = {};
   int evicted_page = 0;
 };
@@ -77,13 +80,13 @@ constexpr auto kMe = Mechanism::kMerge;
 INSTANTIATE_TEST_SUITE_P(
     Variants, CacheAgainstNaive,
     ::testing::Values(Variant{kIn, true, true, 16, CacheType::kF16}, Variant{kIn, true, true, 64, CacheType::kF32},
-                      Variant{kIn, true, true, 16, CacheType::kF16, {}, 9000, kWindows},
-                      Variant{kIn, true, false, 32, CacheType::kF16, {}, 9000, kWindows},
-                      Variant{kIn, false, true, 16, CacheType::kF32, {}, 9000, kWindows},
-                      Variant{kSh, true, true, 16, CacheType::kF16, {}, 9000, kWindows},
-                      Variant{kGa, true, true, 32, CacheType::kF32, {}, 9000, kWindows},
-                      Variant{kBl, true, true, 16, CacheType::kF16, {}, 9000, kWindows},
-                      Variant{kAp, true, true, 16, CacheType::kF16, {}, 9000, kWindows},
+                      Variant{kIn, true, true, 16, CacheType::kF16, {}, kOperations, kWindows},
+                      Variant{kIn, true, false, 32, CacheType::kF16, {}, kOperations, kWindows},
+                      Variant{kIn, false, true, 16, CacheType::kF32, {}, kOperations, kWindows},
+                      Variant{kSh, true, true, 16, CacheType::kF16, {}, kOperations, kWindows},
+                      Variant{kGa, true, true, 32, CacheType::kF32, {}, kOperations, kWindows},
+                      Variant{kBl, true, true, 16, CacheType::kF16, {}, kOperations, kWindows},
+                      Variant{kAp, true, true, 16, CacheType::kF16, {}, kOperations, kWindows},
                       Variant{kIn, true, false, 32, CacheType::kF16}, Variant{kIn, true, true, 256, CacheType::kBF16},
                       Variant{kIn, false, true, 16, CacheType::kF32}, Variant{kIn, false, true, 48, CacheType::kF16},
                       Variant{kIn, false, false, 16, CacheType::kF16}, Variant{kSh, true, true, 16, CacheType::kF16},
@@ -92,10 +95,10 @@ INSTANTIATE_TEST_SUITE_P(
                       Variant{kGa, true, true, 16, CacheType::kF16}, Variant{kGa, false, true, 32, CacheType::kBF16},
                       Variant{kGa, false, true, 64, CacheType::kF32}, Variant{kGa, false, false, 16, CacheType::kF16},
                       Variant{kBl, true, true, 16, CacheType::kF16}, Variant{kBl, false, true, 16, CacheType::kF32},
-                      Variant{kBl, false, true, 16, CacheType::kF32, {}, 9000, {}, 8},
-                      Variant{kBl, true, true, 64, CacheType::kF16, {}, 9000, {}, 8},
-                      Variant{kBl, false, true, 48, CacheType::kF16, {}, 9000, {}, 24},
-                      Variant{kBl, true, true, 32, CacheType::kF16, {}, 9000, kWindows, 16},
+                      Variant{kBl, false, true, 16, CacheType::kF32, {}, kOperations, {}, 8},
+                      Variant{kBl, true, true, 64, CacheType::kF16, {}, kOperations, {}, 8},
+                      Variant{kBl, false, true, 48, CacheType::kF16, {}, kOperations, {}, 24},
+                      Variant{kBl, true, true, 32, CacheType::kF16, {}, kOperations, kWindows, 16},
                       Variant{kBl, false, true, 32, CacheType::kBF16}, Variant{kBl, false, false, 16, CacheType::kF16},
                       Variant{kAp, true, true, 16, CacheType::kF16}, Variant{kAp, false, true, 16, CacheType::kF32},
                       Variant{kAp, false, true, 48, CacheType::kF16}, Variant{kAp, true, false, 32, CacheType::kF16},
@@ -120,7 +123,7 @@ std::vector<Variant> mixed_types() {
       for (const CacheType values : kTypes)
         if (keys != values)
           out.push_back({mechanism, out.size() % 2 == 0 && mechanism != kMe, true, out.size() % 3 == 0 ? 48 : 16, keys,
-                         values, 1500});
+                         values, kOfMixedTypes});
   return out;
 }
 INSTANTIATE_TEST_SUITE_P(MixedTypes, CacheAgainstNaive, ::testing::ValuesIn(mixed_types()), name_of);

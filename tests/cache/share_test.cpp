@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/cache/herd.h"
+#include "tests/support/test_length.h"
 
 namespace palimpsest::testing {
 namespace {
@@ -11,17 +12,18 @@ using Types = std::pair<CacheType, CacheType>;  // of keys, of values
 class CachesThatShare : public ::testing::TestWithParam<std::tuple<Types, int>> {};
 
 TEST_P(CachesThatShare, SeeOnlyWhatIsTheirs) {
-  for (const unsigned seed : {1U, 2U, 3U}) {
+  const int operations = test_length(2000, 4500, 400);
+  for (unsigned seed = 1; seed <= test_length(2U, 3U, 1U); ++seed) {
     const auto& [types, page_size] = GetParam();
     Herd herd(types.first, types.second, page_size, seed);
-    for (int i = 0; i < 4500 && !HasFatalFailure(); ++i) {
+    for (int i = 0; i < operations && !HasFatalFailure(); ++i) {
       SCOPED_TRACE("seed " + std::to_string(seed) + " operation " + std::to_string(i));
       herd.step();
       herd.check();
     }
-    EXPECT_GT(herd.forks, 100);
-    EXPECT_GT(herd.crossings, 10);
-    EXPECT_GT(herd.pool->pages_copied(), 500u);
+    EXPECT_GT(herd.forks, operations / 45);
+    EXPECT_GT(herd.crossings, operations / 450);
+    EXPECT_GT(static_cast<int>(herd.pool->pages_copied()), operations / 9);
     herd.pairs.clear();
     EXPECT_EQ(herd.pool->pages_in_use(), 0u);
   }

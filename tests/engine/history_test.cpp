@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/engine/scheduler_fixture.h"
+#include "tests/support/test_length.h"
 
 namespace palimpsest::testing {
 namespace {
@@ -259,7 +260,7 @@ TEST(History, DraftsAndStopsKeepWhatWasRead) {
 
 // Many chats on a pool that holds a few: they give way, hits and misses are answered, and nothing exceeds its bounds.
 TEST(History, ChatsOnATightPoolLoseNothing) {
-  for (const unsigned seed : {1U, 2U, 3U}) {
+  for (unsigned seed = 1; seed <= test_length(3U, 3U, 1U); ++seed) {
     std::mt19937 random(seed);
     SchedulerOptions options = chat_options(std::size_t{400 + 200 * seed} << 10);
     options.prefix_bytes = options.pool_bytes * (seed + 1) / 4;

@@ -11,6 +11,7 @@
 
 #include "palimpsest/engine/released_sequence.h"
 #include "tests/engine/scheduler_fixture.h"
+#include "tests/support/draws.h"
 #include "tests/support/error_of.h"
 #include "tests/support/own_file.h"
 
@@ -44,10 +45,18 @@ TEST(Scheduler, GoesOnFromWhatWasKept) {
     EXPECT_EQ(load.used_bytes + load.reserved_bytes, 0u);
     return heard;
   };
-  for (const std::string method :
-       {"full", "streaming:budget=40", "streaming:budget=48,every=8", "h2o:budget=40", "h2o:budget=33,positions=cache",
-        "streaming:budget=40,mechanism=shift", "lazy:budget=40,every=6", "knorm:budget=40,mechanism=append",
-        "paged-eviction:budget=64", "keydiff:budget=40", "streaming:budget=40,schedule=prompt"}) {
+  const std::vector<std::string> methods = {"full",
+                                            "streaming:budget=40",
+                                            "streaming:budget=48,every=8",
+                                            "h2o:budget=40",
+                                            "h2o:budget=33,positions=cache",
+                                            "streaming:budget=40,mechanism=shift",
+                                            "lazy:budget=40,every=6",
+                                            "knorm:budget=40,mechanism=append",
+                                            "paged-eviction:budget=64",
+                                            "keydiff:budget=40",
+                                            "streaming:budget=40,schedule=prompt"};
+  for (const std::string& method : some_if_sanitized(methods, 3)) {
     SCOPED_TRACE(method);
     Request whole = random_request(random);
     std::vector<TokenId> prompt(whole.prompt.begin(), whole.prompt.end());
@@ -111,7 +120,7 @@ TEST(Scheduler, GoesOnFromWhatWasKept) {
 TEST(Scheduler, GoingOnKeepsThePromise) {
   std::mt19937 random(6);
   for (const char* method : kMethods)
-    for (int i = 0; i < 6; ++i) {
+    for (int i = 0; i < test_length(6, 6, 1); ++i) {
       SchedulerOptions options = small_options();
       options.max_sequences = 2;
       Scheduler scheduler(small_decoder(), nullptr, options);
@@ -277,12 +286,14 @@ TEST(Scheduler, SavingAndRestoringHoldNobodyUp) {
   };
   const std::string path = own_file("large.snap");
   double best = 1e9;  // the best of several attempts: other programs may slow the machine down
-  for (int attempt = 0; attempt < 3 && best > 0.3; ++attempt) {
+  for (int attempt = 0; attempt < test_length(3, 3, 1) && best > 0.3; ++attempt) {
     Scheduler scheduler(decoder, nullptr, options);
     const auto heard = std::make_shared<Answer>(), other = std::make_shared<Answer>();
     heard->hold = true;
     Request small{.prompt = {1, 2, 3}, .method = parse_method("streaming:budget=16"), .max_tokens = 1 << 20};
-    Request large{.prompt = std::vector<TokenId>(900, 3), .method = parse_method("full"), .max_tokens = 2};
+    Request large{.prompt = std::vector<TokenId>(test_length(900U, 900U, 300U), 3),
+                  .method = parse_method("full"),
+                  .max_tokens = 2};
     large.keep = true;
     const std::uint64_t id = scheduler.submit(small, other);
     scheduler.submit(large, heard);

@@ -18,6 +18,7 @@
 #include "palimpsest/core/error.h"
 #include "palimpsest/model/synthetic/synthetic.h"
 #include "tests/engine/scheduler_fixture.h"
+#include "tests/support/draws.h"
 #include "tests/support/file_content.h"
 #include "tests/support/scorer_file.h"
 
@@ -98,52 +99,57 @@ TEST_F(SnapshotTest, GoesOnToTheLastBit) {
   write_scorer(path("a.temporal"), policy_model(decoder->model(), {}), 1, "temporal");
   const std::string triattention = "triattention:budget=40,every=8,scorer=" + path("a.centres");
   write_scorer(path("a.centres"), policy_model(decoder->model(), {}), 1, "triattention");
-  for (const char* method : {"full",
-                             "streaming:budget=40",
-                             "streaming:budget=48,every=8",
-                             "streaming:budget=48,pin=0-5+9-12",
-                             "h2o:budget=40",
-                             "h2o:budget=40,positions=cache",
-                             "sparse:budget=40",
-                             "lazy:budget=40,every=6",
-                             "h2o:budget=40,every=16,max-drop=2",
-                             "lazy:budget=40,every=6,slack=3,overlap=4,evict=after",
-                             "streaming:budget=40,mechanism=shift",
-                             "compact-shift:budget=40",
-                             "h2o:budget=40,mechanism=gather",
-                             "random:budget=40",
-                             "window-recompute:budget=24",
-                             "streaming:budget=40,rerotate=cached-half",
-                             "paged-eviction:budget=64",
-                             "knorm:budget=40,mechanism=append",
-                             "keydiff:budget=40",
-                             "tova:budget=40",
-                             "snapkv:budget=48",
-                             "scissorhands:budget=40",
-                             "lagkv:budget=40",
-                             "r-kv:budget=40,every=8",
-                             "expected-attention:budget=40,every=8",
-                             "kvzip:budget=48",
-                             "kvzip:budget=48,schedule=prompt+step,recent=16",
-                             "pyramidkv:budget=60,schedule=prompt+step",
-                             "adakv:budget=48,schedule=prompt+step",
-                             "adakv:budget=48,recent=8,window=8,schedule=step",
-                             "global-local:budget=40",
-                             "ems:budget=40,recent=4,tau=0.1",
-                             "ems:budget=40,recent=4,tau=0.1,merge-position=own",
-                             "ems:budget=40,recent=4,tau=0.1,positions=cache,schedule=step",
-                             "ems:budget=40,recent=4,window=16,score=local,pooling=max,similarity=key,zero-class=off",
-                             "paged-eviction:budget=40,page=8,page-score=norms",
-                             "cam:budget=40",
-                             "snapkv:budget=48,mechanism=match",
-                             "h2o:budget=40,every=16,mechanism=match,references=8",
-                             learned.c_str(),
-                             temporal.c_str(),
-                             triattention.c_str(),
-                             "ems:budget=40,recent=4,tau=0,gamma=2,schedule=step"})
-    for (const CacheTypes type :
-         {CacheTypes(CacheType::kF32), CacheTypes(CacheType::kF16), CacheTypes(CacheType::kQ8_0),
-          CacheTypes(CacheType::kF16, CacheType::kQ8_0), CacheTypes(CacheType::kQ8_0, CacheType::kF32)}) {
+  const std::vector<const char*> methods = {
+      "full",
+      "streaming:budget=40",
+      "streaming:budget=48,every=8",
+      "streaming:budget=48,pin=0-5+9-12",
+      "h2o:budget=40",
+      "h2o:budget=40,positions=cache",
+      "sparse:budget=40",
+      "lazy:budget=40,every=6",
+      "h2o:budget=40,every=16,max-drop=2",
+      "lazy:budget=40,every=6,slack=3,overlap=4,evict=after",
+      "streaming:budget=40,mechanism=shift",
+      "compact-shift:budget=40",
+      "h2o:budget=40,mechanism=gather",
+      "random:budget=40",
+      "window-recompute:budget=24",
+      "streaming:budget=40,rerotate=cached-half",
+      "paged-eviction:budget=64",
+      "knorm:budget=40,mechanism=append",
+      "keydiff:budget=40",
+      "tova:budget=40",
+      "snapkv:budget=48",
+      "scissorhands:budget=40",
+      "lagkv:budget=40",
+      "r-kv:budget=40,every=8",
+      "expected-attention:budget=40,every=8",
+      "kvzip:budget=48",
+      "kvzip:budget=48,schedule=prompt+step,recent=16",
+      "pyramidkv:budget=60,schedule=prompt+step",
+      "adakv:budget=48,schedule=prompt+step",
+      "adakv:budget=48,recent=8,window=8,schedule=step",
+      "global-local:budget=40",
+      "ems:budget=40,recent=4,tau=0.1",
+      "ems:budget=40,recent=4,tau=0.1,merge-position=own",
+      "ems:budget=40,recent=4,tau=0.1,positions=cache,schedule=step",
+      "ems:budget=40,recent=4,window=16,score=local,pooling=max,similarity=key,zero-class=off",
+      "paged-eviction:budget=40,page=8,page-score=norms",
+      "cam:budget=40",
+      "snapkv:budget=48,mechanism=match",
+      "h2o:budget=40,every=16,mechanism=match,references=8",
+      learned.c_str(),
+      temporal.c_str(),
+      triattention.c_str(),
+      "ems:budget=40,recent=4,tau=0,gamma=2,schedule=step"};
+  for (const char* method : some_if_sanitized(methods, 8))
+    for (const CacheTypes type : some_if_sanitized<CacheTypes>({CacheType::kF32,
+                                                                CacheType::kF16,
+                                                                CacheType::kQ8_0,
+                                                                {CacheType::kF16, CacheType::kQ8_0},
+                                                                {CacheType::kQ8_0, CacheType::kF32}},
+                                                               2)) {
       const bool exact = kv_format(type.key).elementwise();  // keys that are rotated again
       if (!exact && std::string(method).find("compact-shift") != std::string::npos) continue;
       if (!exact && std::string(method).find("cached-half") != std::string::npos) continue;

@@ -200,9 +200,9 @@ std::vector<std::string> refused_by_libllama(const std::string& name) {
 }
 
 TEST(LogitsTest, RandomModelsOfEveryFamily) {
-  Interleaved thirds(3);
+  Interleaved thirds(3), some(test_length(1, 1, 3));
   for (const auto& [name, shape] : synthetic_shapes()) {
-    if (!name.starts_with("tiny") || !libllama_knows(shape)) continue;
+    if (!name.starts_with("tiny") || !libllama_knows(shape) || some.next() != 0) continue;
     const bool in_f16 = thirds.next() == 0 || long_tests();
     for (const std::string type : {"f32", "f16"}) {
       if (type == "f16" && !in_f16) continue;
@@ -214,8 +214,9 @@ TEST(LogitsTest, RandomModelsOfEveryFamily) {
 }
 
 TEST(LogitsTest, HiddenStatesOfEveryFamily) {
+  Interleaved some(test_length(1, 1, 4));
   for (const auto& [name, shape] : synthetic_shapes()) {
-    if (!name.starts_with("tiny") || !libllama_knows(shape)) continue;
+    if (!name.starts_with("tiny") || !libllama_knows(shape) || some.next() != 0) continue;
     SyntheticShape typed = parse_synthetic(name + "@type=f32");
     typed.omit = refused_by_libllama(name);
     const TemporaryFile file(name + "-hidden.gguf");
@@ -349,6 +350,9 @@ TEST(LogitsTest, FormsOfLatentAttention) {
 
 // Llama 4: a second chunk of the text, where layers with positions see only that chunk, and queries of the others grow.
 TEST(LogitsTest, BehindTheFirstChunkOfLlama4) {
+#ifdef PALIMPSEST_SANITIZED
+  GTEST_SKIP() << "figures only, of 8,252 tokens";
+#endif
   SyntheticShape shape = parse_synthetic("tiny-llama4@layers=4@vocab=300@context=16384");
   shape.width = shape.feed_forward = shape.shared_feed_forward = 64;
   shape.query_heads = 2;

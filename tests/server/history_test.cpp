@@ -6,12 +6,12 @@
 namespace palimpsest::testing {
 namespace {
 
-const char* const kMessages[] = {"Tell me a story about a cat.",
-                                 "And a dog?",
-                                 "What did they do then?",
-                                 "Why?",
-                                 "Who was sad?",
-                                 "How did it end? Tell me all of it, please."};
+const char* const kChatMessages[] = {"Tell me a story about a cat.",
+                                     "And a dog?",
+                                     "What did they do then?",
+                                     "Why?",
+                                     "Who was sad?",
+                                     "How did it end? Tell me all of it, please."};
 
 struct Turn {
   long long prompt = 0, cached = 0;
@@ -67,7 +67,7 @@ TEST(ServedHistory, AResentChatReadsOnlyWhatIsNew) {
     Turn before;
     int from_answer = 0, turns = 0;
     const long long around = tokens_of("<|im_end|>\n<|im_start|>user\n<|im_end|>\n<|im_start|>assistant\n") + 4;
-    for (const char* message : kMessages) {
+    for (const char* message : kChatMessages) {
       const Turn turn = client.say(message);
       EXPECT_GE(turn.cached, before.prompt) << "at least from the end of the last prompt";
       if (turns++ > 0) from_answer += turn.prompt - turn.cached <= tokens_of(message) + around;
@@ -86,7 +86,7 @@ TEST(ServedHistory, AnEditedMessageIsReadFromTheChange) {
   Running server(with_prefixes());
   Client client(server);
   std::vector<Turn> turns;
-  for (const char* message : kMessages) turns.push_back(client.say(message));
+  for (const char* message : kChatMessages) turns.push_back(client.say(message));
   auto& list = client.messages().get_ref<Json::array_t&>();
   list.resize(6);  // after the third answer
   EXPECT_GE(client.say("Once more, but with a bird.").cached, turns[2].prompt);
@@ -100,7 +100,7 @@ TEST(ServedHistory, AnEditedMessageIsReadFromTheChange) {
 TEST(ServedHistory, CachePromptFalseTakesAndLeavesNothing) {
   Running server(with_prefixes());
   Client client(server, {{"cache_prompt", false}, {"prompt_cache_key", "x"}});
-  for (const char* message : kMessages) EXPECT_EQ(client.say(message).cached, 0);
+  for (const char* message : kChatMessages) EXPECT_EQ(client.say(message).cached, 0);
   EXPECT_EQ(server.load().prefix_bytes, 0u);
   EXPECT_EQ(server.load().history_queries, 0);
   EXPECT_EQ(server.refusal(kChat, {{"messages", client.messages()}, {"cache_prompt", 1}}).first, 400);
@@ -125,7 +125,7 @@ TEST(ServedHistory, CompletionsContinueOnlyIfTheyAsk) {
 TEST(ServedHistory, KeysShareNothing) {
   Running server(with_prefixes({"one", "two"}));
   Client one(server, {}, "one");
-  for (const char* message : kMessages) one.say(message);
+  for (const char* message : kChatMessages) one.say(message);
   Client two(server, {}, "two"), again(server, {}, "one");
   two.messages() = again.messages() = one.messages();
   EXPECT_EQ(two.say("Bye.").cached, 0);

@@ -4,6 +4,7 @@
 
 #include "palimpsest/text/schema/compile.h"
 #include "tests/server/server_fixture.h"
+#include "tests/support/draws.h"
 
 namespace palimpsest::testing {
 namespace {
@@ -117,14 +118,26 @@ TEST_F(StructuredOutputTest, ToolsWithoutStrictAreNeverRefused) {
   std::string optional;
   for (int i = 0; i < 450; ++i) optional += fmt::format(R"({}"p{}":{{"type":"string"}})", i > 0 ? "," : "", i);
   const std::string long_pattern(1500, 'a');
-  for (const std::string& property : std::vector<std::string>{
-           R"({"type":"string","maxLength":5000})", R"({"type":"array","maxItems":5000})",
-           R"({"type":"string","maxLength":100.0})", R"({"type":"integer","maximum":18446744073709551615})",
-           R"({"type":"string","pattern":")" + long_pattern + "\"}", R"({"$ref":"https://example.com/schema.json"})",
-           R"({"$ref":"#word","$defs":{"w":{"$anchor":"word","type":"string"}}})", R"({"$ref":"#/$defs/A~1b%20c"})",
-           "false", R"({"type":"array","items":false})", R"({"properties":null})", R"({"required":true})",
-           R"({"type":"any"})", R"({"type":"string","pattern":"("})", R"({"pattern":"^(a)\\1$"})", "null", "[]",
-           R"({"not":{"propertyNames":{}}})", R"({"type":"object","properties":{)" + optional + "}}"}) {
+  const std::vector<std::string> properties = {R"({"type":"string","maxLength":5000})",
+                                               R"({"type":"array","maxItems":5000})",
+                                               R"({"type":"string","maxLength":100.0})",
+                                               R"({"type":"integer","maximum":18446744073709551615})",
+                                               R"({"type":"string","pattern":")" + long_pattern + "\"}",
+                                               R"({"$ref":"https://example.com/schema.json"})",
+                                               R"({"$ref":"#word","$defs":{"w":{"$anchor":"word","type":"string"}}})",
+                                               R"({"$ref":"#/$defs/A~1b%20c"})",
+                                               "false",
+                                               R"({"type":"array","items":false})",
+                                               R"({"properties":null})",
+                                               R"({"required":true})",
+                                               R"({"type":"any"})",
+                                               R"({"type":"string","pattern":"("})",
+                                               R"({"pattern":"^(a)\\1$"})",
+                                               "null",
+                                               "[]",
+                                               R"({"not":{"propertyNames":{}}})",
+                                               R"({"type":"object","properties":{)" + optional + "}}"};
+  for (const std::string& property : some_if_sanitized(properties, 5)) {
     SCOPED_TRACE(property.substr(0, 100));
     const Json parameters =
         Json::parse(R"({"type":"object","properties":{"a":)" + property +

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "tests/server/server_fixture.h"
+#include "tests/support/draws.h"
 #include "tests/support/shared_dir.h"
 
 namespace palimpsest::testing {
@@ -110,7 +111,7 @@ TEST_F(UntrustedTest, ValuesOfEveryTypeAreAnswered) {
     for (const auto& [where, value] : flat.items()) {
       // The value, and each object or list that has it.
       for (Json::json_pointer at(where); !at.empty() && seen.insert(at.to_string()).second; at = at.parent_pointer())
-        for (const Json& other : values) {
+        for (const Json& other : some_if_sanitized(values, 3)) {
           Json changed = body;
           changed[at] = other;
           const auto result = running_.post(path, changed);

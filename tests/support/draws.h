@@ -40,4 +40,10 @@ std::vector<T> some_of(const std::vector<T>& all, std::size_t count) {
   return some;
 }
 
+// Under a sanitizer (test_length.h) `count` of them, drawn; else all.
+template <typename T>
+std::vector<T> some_if_sanitized(const std::vector<T>& all, std::size_t count) {
+  return some_of(all, test_length(all.size(), all.size(), count));
+}
+
 }  // namespace palimpsest::testing

@@ -19,6 +19,7 @@
 #include "palimpsest/text/vocabulary.h"
 #include "tests/support/error_of.h"
 #include "tests/support/shared_dir.h"
+#include "tests/support/test_length.h"
 
 namespace palimpsest::testing {
 namespace {
@@ -182,7 +183,7 @@ TEST(SamplerChain, SamplesAsLibllamasChain) {
 TEST(SamplerChain, ResumesExactly) {
   const auto vocabulary = Vocabulary::load(default_model());
   const int tokens = vocabulary->size();
-  for (unsigned seed = 1000; seed < 1200; ++seed) {
+  for (unsigned seed = 1000; seed < test_length(1080U, 1200U, 1020U); ++seed) {
     SCOPED_TRACE(seed);
     Random random(seed);
     SamplerOptions options = random_options(random, tokens);
