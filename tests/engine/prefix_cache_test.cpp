@@ -166,7 +166,7 @@ TEST(SharedPrefix, GoingOnIsReadingAfresh) {
       const Tokens prompt = random_tokens(130, 1);
       long long evicted = 0;
       int same = 0;
-      for (const std::string method : some_of(shared_methods(), test_length(20U, 64U, 5U))) {
+      for (const std::string& method : some_of(shared_methods(), test_length(20U, 64U, 5U))) {
         if (!exists(method, type, page_size)) continue;
         SCOPED_TRACE(method + " pages of " + std::to_string(page_size) + " type " +
                      std::to_string(static_cast<int>(type)));
