@@ -178,6 +178,8 @@ struct Decoder::Impl {
   GraphMemory memory;
   std::list<DecoderGraph> graphs;  // most recently used first
   DecoderGraph* prepared = nullptr;
+  // From prepare() to the end of run(): a sequence that is loaded meanwhile may move the memory that a graph refers to.
+  std::unique_lock<std::recursive_mutex> prepared_lock;
   std::vector<float> position_row, per_layer;
   HostFloats staging, logits;
   StepTimes times;
@@ -212,7 +214,8 @@ void Decoder::prepare(std::span<const SequenceStep> sequences) {
   Impl& d = *impl_;
   const double start = now_ms();
   d.prepared = nullptr;
-  const std::lock_guard lock(d.backends.mutex());
+  d.prepared_lock = {};
+  std::unique_lock lock(d.backends.mutex());
   const LayerRange layers = d.layers_of(sequences);
   d.step.prepare(sequences);
   check_layers(sequences, static_cast<std::size_t>(d.model->hyper().width));
@@ -225,6 +228,7 @@ void Decoder::prepare(std::span<const SequenceStep> sequences) {
   d.set_inputs(g);
   d.path->prepare(g, d.step);
   d.prepared = &g;
+  d.prepared_lock = std::move(lock);
   d.times.build = now_ms() - start;
 }
 
@@ -232,7 +236,7 @@ std::span<const float> Decoder::run() {
   Impl& d = *impl_;
   assert(d.prepared != nullptr);
   const double start = now_ms();
-  const std::lock_guard lock(d.backends.mutex());
+  const auto lock = std::exchange(d.prepared_lock, {});
   DecoderGraph& g = *std::exchange(d.prepared, nullptr);
   run_graph(g, d.backends);
   ++d.counts.run;

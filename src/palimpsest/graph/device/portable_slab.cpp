@@ -146,7 +146,7 @@ bool StorageSlab::rebuild(int capacity, int seats, bool scores) {
         copies.add(old.keys, 0, layer.keys, 0, {g.key_width, held, lanes});
         copies.add(old.values, 0, layer.values, 0, {old.values->ne[0], old.values->ne[1], lanes});
         if (old.sinks != nullptr) copies.add(old.sinks, 0, layer.sinks, 0, {g.key_width, kind_.sinks, lanes});
-        if (old.scores != nullptr) copies.add(old.scores, 0, layer.scores, 0, {1, held, lanes});
+        if (scores && old.scores != nullptr) copies.add(old.scores, 0, layer.scores, 0, {1, held, lanes});
         copies.run();
       }
       old = std::move(layer);
@@ -256,7 +256,8 @@ void StoragePool::grow(StorageSeat& seat, int slots) {
   };
   if (const int before = seat->capacity(); slots > before) {
     const int capacity = whole_slots(std::max(slots, before + before / kStorageGrowth));
-    StorageSeat other = seat->is_alone() ? join(seat->kind(), slots, seat.slab()) : StorageSeat();
+    const bool joins = seat->is_alone() && !backends_.remote();
+    StorageSeat other = joins ? join(seat->kind(), slots, seat.slab()) : StorageSeat();
     if (other) {
       move(std::move(other));
     } else if (!seat->may_hold(seat.index(), capacity) ||
