@@ -85,7 +85,7 @@ void PortablePath::attach_storage(Cache& cache, const AttentionRule& rule) const
     paired.push_back(shape.rope == RopeKind::kPairs ? shape.rope_dims : 0);
   }
   cache.attach(std::make_unique<PortableStorage>(cache.options(), pool_, takes_flash(cache.options(), rule),
-                                                 std::move(paired), turned_sinks(cache.options(), rule)));
+                                                 std::move(paired), rotated_sinks(cache.options(), rule)));
 }
 
 // Device memory for a sequence's new tokens, and what else of it must be there before the step.
@@ -98,7 +98,7 @@ void PortablePath::reserve(const Step& step, int i) {
   storage.apply_moves();
   const int span = span_of(*sequence.cache, tokens);
   storage.reserve(span);
-  if (storage.sinks() > 0) storage.turn_sinks(sinks_of(step, i) == Sinks::kTurned);
+  if (storage.sinks() > 0) storage.rotate_sinks(sinks_of(step, i) == Sinks::kRotated);
   storage.set_first_draft_slot(sequence.cache->slots());
   if (sequence.fading && !storage.has_scores()) {
     storage.reserve_scores();
@@ -131,7 +131,7 @@ PortablePath::Sinks PortablePath::sinks_of(const Step& step, int i) const {
     if (cache.options().shared && t.head_window == nullptr && tables > 0) break;
   }
   if (alike) return Sinks::kAlike;
-  return t.count == 1 && in_front ? Sinks::kTurned : Sinks::kScoredApart;
+  return t.count == 1 && in_front ? Sinks::kRotated : Sinks::kScoredApart;
 }
 
 // Whether a sequence of one token is the next of a batch: its seat is, and the graph treats it alike.
@@ -226,7 +226,7 @@ void PortablePath::make_inputs(DecoderGraph& graph) const {
                               .shared = heads_share_slots(*sequence.cache, tokens),
                               .two_query = batch.sinks == Sinks::kScoredApart,
                               .rotated = tokens.rotation != Rotation::kNever,
-                              .turned_sinks = batch.sinks == Sinks::kTurned ? storage.sinks() : 0,
+                              .rotated_sinks = batch.sinks == Sinks::kRotated ? storage.sinks() : 0,
                               .query_ranks = in.queries_at_rank,
                               .key_ranks = tokens.rotation == Rotation::kOnRead,
                               .value_rows = !storage.values_in_rows(),
@@ -288,7 +288,7 @@ PortablePath::Table PortablePath::make_table(ggml_context* c, const TableNeeds& 
   table.query = rows(table.in.query_ranks, 1, heads, queries);
   table.sink_query = rows(table.in.sink_ranks, 1, heads, queries);
   table.keys = rows(table.in.key_ranks, needs.span, heads, needs.sequences);
-  table.turn = {table.in.turn_cos, table.in.turn_sin};
+  table.sink_rotation = {table.in.sink_cos, table.in.sink_sin};
   return table;
 }
 

@@ -14,7 +14,7 @@
 // soft_max_ext compute them beside it.
 //
 // Sinks with `cache` positions (two_query) are nearer to the query than their positions say. In a decode step their
-// keys are rotated further by the difference (kTurned), and all else is as without; in a chunk, where it differs
+// keys are rotated further by the difference (kRotated), and all else is as without; in a chunk, where it differs
 // between the queries, a second query scores them (kScoredApart), by products.
 //
 // Sequences of a decode step whose seats in a slab are neighbours (portable_slab.h) are a batch: their lanes are
@@ -58,7 +58,7 @@ class PortablePath final : public AttentionPath {
     int layer = 0;  // the first of these layers
     TableInputs in;
     RopeRows query, sink_query, keys;  // by rank
-    RopeRows turn;                     // of the keys of sinks, from their own positions on
+    RopeRows sink_rotation;            // of the keys of sinks, from their own positions on
   };
   struct SeenGuard {  // what a lane's guard was written from
     TableInputs::SeenTable table;
@@ -70,7 +70,7 @@ class PortablePath final : public AttentionPath {
     ggml_tensor *guard, *zero;    // f32 [span, lanes]: AttentionReceiver::guard(); [1, 1, lanes]
     std::vector<SeenGuard> seen;  // [lanes]
   };
-  enum class Sinks { kAlike, kTurned, kScoredApart };
+  enum class Sinks { kAlike, kRotated, kScoredApart };
   struct Batch {                  // sequences of the step whose seats are neighbours, in order
     int first = 0, count = 1;     // of the step's sequences
     int span = 0, sink_span = 0;  // slots that are read; the first ones, which hold all sinks, if scored apart
@@ -123,8 +123,8 @@ class PortablePath final : public AttentionPath {
   bool joins(const Step& step, const Batch& batch, int sequence) const;
   Sinks sinks_of(const Step& step, int sequence) const;
   bool takes_flash(const CacheOptions& cache, const AttentionRule& rule) const;
-  ggml_tensor* turn_sinks(ggml_context* context, const AttentionStep& a, const BatchInputs& in, const StorageSeat& seat,
-                          ggml_tensor* keys) const;
+  ggml_tensor* rotate_sinks(ggml_context* context, const AttentionStep& a, const BatchInputs& in,
+                            const StorageSeat& seat, ggml_tensor* keys) const;
   bool has_flash(const AttentionStep& a, const CacheOptions& cache, bool shared, Rotation rotation) const;
   void make_inputs(DecoderGraph& graph) const;
   void make_tables(ggml_context* context, TableNeeds needs, Inputs& inputs, BatchInputs& batch) const;

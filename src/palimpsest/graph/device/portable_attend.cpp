@@ -200,7 +200,7 @@ bool PortablePath::has_flash(const AttentionStep& a, const CacheOptions& cache, 
 
 // Of a sequence: all its layers, in all its steps, since values are stored as the operator reads them.
 bool PortablePath::takes_flash(const CacheOptions& cache, const AttentionRule& rule) const {
-  if (rule.two_query && turned_sinks(cache, rule) == 0) return false;  // the softmax is over scores of two queries
+  if (rule.two_query && rotated_sinks(cache, rule) == 0) return false;  // the softmax is over scores of two queries
   const bool shared = cache.shared && rule.head_window.empty();
   for (int layer = 0; layer < layers_; ++layer)
     if (const AttentionStep& a = model_.attention(layer);
@@ -232,13 +232,13 @@ ggml_tensor* PortablePath::insert_values(ggml_context* c, const PortableStorage&
 }
 
 // keys: all rows of the batch's lanes.
-ggml_tensor* PortablePath::turn_sinks(ggml_context* c, const AttentionStep& a, const BatchInputs& in,
-                                      const StorageSeat& seat, ggml_tensor* keys) const {
+ggml_tensor* PortablePath::rotate_sinks(ggml_context* c, const AttentionStep& a, const BatchInputs& in,
+                                        const StorageSeat& seat, ggml_tensor* keys) const {
   const Table& table = in.table(a.layer);
   ggml_tensor* saved = seat->sinks(a.kv_layer);
   ggml_tensor* sinks =
       seats_of(c, saved, seat, a.kv_layer, a.shape.kv_heads, in.batch.count, saved->ne[0], saved->ne[1]);
-  return ggml_set_rows(c, keys, rotated(c, sinks, table.turn, a.shape.rope_dims), table.in.turned_rows);
+  return ggml_set_rows(c, keys, rotated(c, sinks, table.sink_rotation, a.shape.rope_dims), table.in.sink_slots);
 }
 
 ggml_tensor* PortablePath::attend(DecoderGraph& graph, int layer, BatchInputs& in, const Rows& rows) const {
@@ -277,7 +277,7 @@ ggml_tensor* PortablePath::attend(DecoderGraph& graph, int layer, BatchInputs& i
 
   ggml_tensor* stored = storage.seat()->keys(a.kv_layer);
   ggml_tensor* keys = seats_of(c, stored, storage.seat(), a.kv_layer, heads, sequences, shape.head_dim, stored->ne[1]);
-  if (table.turn.cos != nullptr && a.kv_layer == layer) keys = turn_sinks(c, a, in, storage.seat(), keys);
+  if (table.sink_rotation.cos != nullptr && a.kv_layer == layer) keys = rotate_sinks(c, a, in, storage.seat(), keys);
   keys = ggml_set_rows(c, keys, by_lane(c, k, sequences), table.in.key_rows);
   keys = first_rows(c, keys, shape.head_dim, span);
   ggml_tensor* values = insert_values(c, storage, a, in, own(rows.v));

@@ -81,10 +81,10 @@ TableInputs new_table_inputs(ggml_context* context, const AttentionShape& shape,
                 ? input(GGML_TYPE_F32, span, tokens, shape.group(), shape.kv_heads)
                 : input(GGML_TYPE_F16, span, tokens, 1, heads * all);
   if (!needs.rotated) return in;
-  if (needs.turned_sinks > 0) {
-    in.turned_rows = input(GGML_TYPE_I32, needs.turned_sinks);
-    in.turn_cos = input(GGML_TYPE_F32, shape.head_dim, 1, heads, all);
-    in.turn_sin = input(GGML_TYPE_F32, shape.head_dim, 1, heads, all);
+  if (needs.rotated_sinks > 0) {
+    in.sink_slots = input(GGML_TYPE_I32, needs.rotated_sinks);
+    in.sink_cos = input(GGML_TYPE_F32, shape.head_dim, 1, heads, all);
+    in.sink_sin = input(GGML_TYPE_F32, shape.head_dim, 1, heads, all);
   }
   if (needs.query_ranks) in.query_ranks = input(GGML_TYPE_I32, heads * tokens * all);
   if (needs.key_ranks) in.key_ranks = input(GGML_TYPE_I32, span * heads * all);
@@ -108,7 +108,7 @@ void TableWriter::write(TableInputs& inputs, const AttentionStep& step, int sequ
     write_mask(inputs, step, sequence);
   if (inputs.sinks != nullptr) write_sinks(inputs, head, tokens);
   write_ranks(inputs, step, sequence);
-  if (inputs.turn_cos != nullptr) write_turns(inputs, step, sequence);
+  if (inputs.sink_cos != nullptr) write_sink_rotations(inputs, step, sequence);
 }
 
 // Of token `token` of the step.
@@ -228,28 +228,28 @@ void TableWriter::write_sinks(const TableInputs& inputs, const HeadPages* head, 
 
 // From the rank at which the query scores sinks to its own position: the difference of two angles, whose cosines and
 // sines may have a common factor.
-void TableWriter::write_turns(const TableInputs& inputs, const AttentionStep& step, int sequence) {
+void TableWriter::write_sink_rotations(const TableInputs& inputs, const AttentionStep& step, int sequence) {
   const StepTokens& tokens = step.tokens[sequence];
   const int heads = static_cast<int>(inputs.key_rows->ne[1]), pairs = step.shape.rope_dims / 2;
   all_cos_.clear(), all_sin_.clear();
-  turn_.resize(at(step.shape.rope_dims));
+  rotation_.resize(at(step.shape.rope_dims));
   for (int h = 0; h < heads; ++h) {
     const int rank = sink_rank(tokens, *step.cache[sequence].head[h].slots, step.window(sequence, h), 0);
     const float *to = tokens.key_row, *from = tokens.rank_row + static_cast<std::ptrdiff_t>(rank) * 2 * pairs;
     for (int p = 0; p < pairs; ++p) {
       const float c = from[p], s = from[pairs + p], squared = c * c + s * s;
-      turn_[at(p)] = (to[p] * c + to[pairs + p] * s) / squared;
-      turn_[at(pairs + p)] = (to[pairs + p] * c - to[p] * s) / squared;
+      rotation_[at(p)] = (to[p] * c + to[pairs + p] * s) / squared;
+      rotation_[at(pairs + p)] = (to[pairs + p] * c - to[p] * s) / squared;
     }
-    expand_rows(step.shape, turn_.data(), 1, cos_, sin_);
+    expand_rows(step.shape, rotation_.data(), 1, cos_, sin_);
     all_cos_.insert(all_cos_.end(), cos_.begin(), cos_.end());
     all_sin_.insert(all_sin_.end(), sin_.begin(), sin_.end());
   }
-  set(inputs, inputs.turn_cos, all_cos_);
-  set(inputs, inputs.turn_sin, all_sin_);
-  rows_.resize(static_cast<std::size_t>(inputs.turned_rows->ne[0]));
+  set(inputs, inputs.sink_cos, all_cos_);
+  set(inputs, inputs.sink_sin, all_sin_);
+  rows_.resize(static_cast<std::size_t>(inputs.sink_slots->ne[0]));
   std::iota(rows_.begin(), rows_.end(), 0);
-  set_input(inputs.block, inputs.turned_rows, std::as_bytes(std::span(rows_)));
+  set_input(inputs.block, inputs.sink_slots, std::as_bytes(std::span(rows_)));
 }
 
 void TableWriter::write_ranks(const TableInputs& inputs, const AttentionStep& step, int sequence) {

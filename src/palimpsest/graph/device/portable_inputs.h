@@ -33,8 +33,8 @@ struct TableInputs {
   ggml_tensor* query_ranks = nullptr;  // i32 [H * tokens * B]: ranks of the new tokens, if rotated by rank
   ggml_tensor* sink_ranks = nullptr;   // i32 [H * tokens]: of the second query
   ggml_tensor* key_ranks = nullptr;    // i32 [span * H * B]: of stored keys; 0 for empty slots
-  ggml_tensor* turned_rows = nullptr;  // i32 [sinks]: 0, 1, ...: the slots of sinks whose keys are turned
-  ggml_tensor *turn_cos = nullptr, *turn_sin = nullptr;  // f32 [head_dim, 1, H, B]: the rotation, beyond their own
+  ggml_tensor* sink_slots = nullptr;   // i32 [sinks]: 0, 1, ...: the slots of sinks whose keys are rotated
+  ggml_tensor *sink_cos = nullptr, *sink_sin = nullptr;  // f32 [head_dim, 1, H, B]: the rotation, beyond their own
   StepBlock* block = nullptr;  // these tensors are in it; nullptr: they are inputs of the graph
 };
 
@@ -43,7 +43,7 @@ struct TableNeeds {
   int span = 0, sink_span = 0;              // sink_span: all sinks are in these first slots
   bool shared = true;                       // all heads share a table
   bool two_query = false, rotated = false;  // rotated: the model has rotary positions
-  int turned_sinks = 0;
+  int rotated_sinks = 0;
   bool query_ranks = false, key_ranks = false;
   bool value_rows = false;
   StepBlock* block = nullptr;
@@ -83,13 +83,13 @@ class TableWriter {
   void for_each_visible(const AttentionStep& step, int sequence, int head, int query, Visible visible);
   void write_sinks(const TableInputs& inputs, const HeadPages* head, const StepTokens& tokens);
   void write_ranks(const TableInputs& inputs, const AttentionStep& step, int sequence);
-  void write_turns(const TableInputs& inputs, const AttentionStep& step, int sequence);
+  void write_sink_rotations(const TableInputs& inputs, const AttentionStep& step, int sequence);
 
   int index_ = 0, draft_slot_ = 0;
   std::vector<int> holder_;  // [slots] a draft that a query sees in a slot, kNobody, or kItself: as the table has it
   std::vector<std::int32_t> rows_;
   std::vector<ggml_fp16_t> mask_;
-  std::vector<float> sinks_, others_, biases_, turn_, cos_, sin_, all_cos_, all_sin_;
+  std::vector<float> sinks_, others_, biases_, rotation_, cos_, sin_, all_cos_, all_sin_;
   std::vector<std::int32_t> ranks_;
 };
 

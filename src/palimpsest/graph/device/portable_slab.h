@@ -54,7 +54,7 @@ struct SlabKind {
   HeadGeometry geometry;
   bool values_in_rows = false;
   // Of the first so many slots the keys are kept a second time, as they were written: their copies among the others
-  // are rotated further in each step (PortablePath::Turn).
+  // are rotated further in each step (PortablePath::Sinks).
   int sinks = 0;
   bool operator==(const SlabKind&) const = default;
 };

@@ -16,7 +16,7 @@
 
 namespace palimpsest {
 
-int turned_sinks(const CacheOptions& cache, const AttentionRule& rule) {
+int rotated_sinks(const CacheOptions& cache, const AttentionRule& rule) {
   const bool rounded = !kv_format(cache.geometry.layer(0).key_type).elementwise();  // once more in each step
   const bool on_write = rule.rotation == Rotation::kOnWrite && !rule.rotated_at_rank;
   return rule.two_query && on_write && !rounded && rule.sinks <= kStorageSlots ? rule.sinks : 0;
@@ -78,11 +78,11 @@ void PortableStorage::reserve(int slots) {
     seat_ = pool_.take(kind_, std::max(slots, 1));
 }
 
-void PortableStorage::turn_sinks(bool turn) {
-  if (turn && !sinks_saved_) pool_.copy_sinks(seat_, false);
-  if (!turn && sinks_turned_) pool_.copy_sinks(seat_, true);
-  sinks_saved_ = sinks_saved_ || turn;
-  sinks_turned_ = turn;
+void PortableStorage::rotate_sinks(bool rotate) {
+  if (rotate && !sinks_saved_) pool_.copy_sinks(seat_, false);
+  if (!rotate && sinks_rotated_) pool_.copy_sinks(seat_, true);
+  sinks_saved_ = sinks_saved_ || rotate;
+  sinks_rotated_ = rotate;
 }
 
 void PortableStorage::reserve_scores() {
@@ -129,7 +129,7 @@ void PortableStorage::on_cleared() {
   peak_ = bytes_peak();
   seat_.release();
   for (auto& origin : origin_) origin.clear();
-  any_moved_ = has_scores_ = sinks_saved_ = sinks_turned_ = false;
+  any_moved_ = has_scores_ = sinks_saved_ = sinks_rotated_ = false;
 }
 
 std::vector<PortableStorage::Run> PortableStorage::runs_of(int table) const {
@@ -210,7 +210,7 @@ std::size_t place_of(int d, int dims) {
 void PortableStorage::read_head(int head, int slots, std::span<float> keys, std::span<float> values) {
   const std::lock_guard lock(backends_.mutex());
   apply_moves();
-  if (seat_) turn_sinks(false);
+  if (seat_) rotate_sinks(false);
   const int layer = shape_.geometry.layer_of(head), own = shape_.geometry.kv_head_of(head);
   const LayerGeometry& g = shape_.geometry.layer(layer);
   const std::size_t key = static_cast<std::size_t>(g.key_width), value = static_cast<std::size_t>(g.value_width),
@@ -264,7 +264,7 @@ void PortableStorage::copy_from(CacheStorage& other) {
   on_cleared();
   from.apply_moves();
   if (!from.seat_) return;
-  from.turn_sinks(false);
+  from.rotate_sinks(false);
   reserve(from.seat_->needed(from.seat_.index()));
   if (kind_ == from.kind_) return pool_.copy(from.seat_, seat_);
   std::vector<float> keys, values;

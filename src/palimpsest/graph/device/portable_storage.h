@@ -18,8 +18,8 @@
 
 namespace palimpsest {
 
-// How many sinks a sequence keeps the keys of a second time, to turn them (portable.h); 0: none.
-int turned_sinks(const CacheOptions& cache, const AttentionRule& rule);
+// How many sinks a sequence keeps the keys of a second time, to rotate them (portable.h); 0: none.
+int rotated_sinks(const CacheOptions& cache, const AttentionRule& rule);
 
 class PortableStorage final : public CacheStorage {
  public:
@@ -37,7 +37,7 @@ class PortableStorage final : public CacheStorage {
   // Whether the keys of sinks are rotated further in a step: they are saved before the first one, and come back before
   // a step that does not.
   int sinks() const { return kind_.sinks; }
-  void turn_sinks(bool turn);
+  void rotate_sinks(bool rotate);
   void set_first_draft_slot(int slot) { first_draft_slot_ = slot; }
 
   void reserve_scores();  // of the slab's slots; throws Error
@@ -84,7 +84,7 @@ class PortableStorage final : public CacheStorage {
   StorageSeat seat_;
   int first_draft_slot_ = 0;
   bool any_moved_ = false, has_scores_ = false;
-  bool sinks_saved_ = false, sinks_turned_ = false;
+  bool sinks_saved_ = false, sinks_rotated_ = false;
   std::size_t peak_ = 0;
   std::vector<std::byte> bytes_of_head_;
   std::vector<std::vector<int>> origin_;  // [table][slot] -> the slot that still has its token's bytes
