@@ -6,8 +6,6 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "palimpsest/bench/bandwidth.h"
-#include "palimpsest/bench/speed.h"
 #include "palimpsest/bench_commands.h"
 #include "palimpsest/core/cache_type.h"
 #include "palimpsest/core/error.h"
@@ -17,6 +15,8 @@
 #include "palimpsest/method_list.h"
 #include "palimpsest/model/synthetic/synthetic.h"
 #include "palimpsest/progress.h"
+#include "palimpsest/speed/bandwidth.h"
+#include "palimpsest/speed/speed.h"
 #include "palimpsest/system.h"
 
 namespace palimpsest::cli {

@@ -8,9 +8,6 @@
 #include <limits>
 #include <memory>
 
-#include "palimpsest/bench/http_target.h"
-#include "palimpsest/bench/scheduler_target.h"
-#include "palimpsest/bench/statistics.h"
 #include "palimpsest/bench_commands.h"
 #include "palimpsest/bench_serve_report.h"
 #include "palimpsest/core/cache_type.h"
@@ -18,9 +15,12 @@
 #include "palimpsest/core/memory.h"
 #include "palimpsest/eval/svg_chart.h"
 #include "palimpsest/interrupt.h"
+#include "palimpsest/load/http_target.h"
+#include "palimpsest/load/scheduler_target.h"
 #include "palimpsest/method_list.h"
 #include "palimpsest/progress.h"
 #include "palimpsest/scheduler_flags.h"
+#include "palimpsest/speed/statistics.h"
 #include "palimpsest/system.h"
 #include "palimpsest/writer.h"
 

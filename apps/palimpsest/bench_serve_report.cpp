@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "palimpsest/bench/statistics.h"
 #include "palimpsest/progress.h"
+#include "palimpsest/speed/statistics.h"
 #include "palimpsest/system.h"
 
 namespace palimpsest::cli {

@@ -4,9 +4,9 @@
 #include <cstring>
 
 #include "palimpsest/attention/work.h"
-#include "palimpsest/bench/fill.h"
 #include "palimpsest/cache/view.h"
 #include "palimpsest/core/error.h"
+#include "palimpsest/speed/fill.h"
 
 namespace palimpsest::bench {
 namespace {

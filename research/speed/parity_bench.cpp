@@ -17,8 +17,8 @@
 #include "palimpsest/attention/read_rows.h"
 #include "palimpsest/attention/reference.h"
 #include "palimpsest/attention/rotate_keys.h"
-#include "palimpsest/bench/fill.h"
 #include "palimpsest/cache/cache.h"
+#include "palimpsest/speed/fill.h"
 #include "research/speed/flags.h"
 
 namespace palimpsest::bench {

@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "palimpsest/attention/cpu.h"
-#include "palimpsest/bench/fill.h"
 #include "palimpsest/cache/cache.h"
+#include "palimpsest/speed/fill.h"
 #include "research/speed/flags.h"
 #include "research/speed/team.h"
 

@@ -23,9 +23,9 @@
 #include <string>
 #include <vector>
 
-#include "palimpsest/bench/fill.h"
 #include "palimpsest/core/error.h"
 #include "palimpsest/engine/session.h"
+#include "palimpsest/speed/fill.h"
 #include "research/speed/libllama.h"
 
 namespace palimpsest::bench {

@@ -1,16 +1,16 @@
 // A cache after a history of inserts and evictions, without a model.
-#include "palimpsest/bench/history.h"
+#include "palimpsest/speed/history.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 
-#include "palimpsest/bench/fill.h"
-#include "palimpsest/bench/speed.h"
 #include "palimpsest/core/error.h"
 #include "palimpsest/graph/graph_threads.h"
 #include "palimpsest/model/model.h"
+#include "palimpsest/speed/fill.h"
+#include "palimpsest/speed/speed.h"
 #include "tests/support/error_of.h"
 
 namespace palimpsest::testing {

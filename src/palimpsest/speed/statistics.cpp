@@ -1,4 +1,4 @@
-#include "palimpsest/bench/statistics.h"
+#include "palimpsest/speed/statistics.h"
 
 #include <algorithm>
 #include <cassert>

@@ -1,13 +1,13 @@
-#include "palimpsest/bench/speed.h"
+#include "palimpsest/speed/speed.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <cstring>
 
-#include "palimpsest/bench/fill.h"
 #include "palimpsest/core/error.h"
 #include "palimpsest/model/model.h"
+#include "palimpsest/speed/fill.h"
 
 namespace palimpsest::testing {
 namespace {

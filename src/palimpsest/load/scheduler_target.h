@@ -6,8 +6,8 @@
 #include <mutex>
 #include <thread>
 
-#include "palimpsest/bench/load_run.h"
 #include "palimpsest/engine/scheduler.h"
+#include "palimpsest/load/load_run.h"
 
 namespace palimpsest {
 

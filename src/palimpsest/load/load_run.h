@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "palimpsest/bench/load.h"
+#include "palimpsest/load/load.h"
 
 namespace palimpsest {
 

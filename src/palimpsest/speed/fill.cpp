@@ -1,4 +1,4 @@
-#include "palimpsest/bench/fill.h"
+#include "palimpsest/speed/fill.h"
 
 #include <algorithm>
 #include <random>

@@ -1,4 +1,4 @@
-#include "palimpsest/bench/history.h"
+#include "palimpsest/speed/history.h"
 
 #include <algorithm>
 #include <random>

@@ -1,4 +1,4 @@
-#include "palimpsest/bench/load_run.h"
+#include "palimpsest/load/load_run.h"
 
 #include <algorithm>
 #include <chrono>

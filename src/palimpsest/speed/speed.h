@@ -7,15 +7,15 @@
 #include <string_view>
 #include <vector>
 
-#include "palimpsest/bench/statistics.h"
 #include "palimpsest/engine/draft_price.h"
 #include "palimpsest/engine/lockstep.h"
+#include "palimpsest/speed/statistics.h"
 
 namespace palimpsest {
 
 // How the cache is filled with `depth` tokens before timing. kRandom: random rows; speed depends on the number of
 // tokens, not on their values. kPrompt: reads a prompt, as llama-bench does. kHistory: for methods that leave empty
-// slots, a simulated history (bench/history.h), which leaves them where generation would.
+// slots, a simulated history (speed/history.h), which leaves them where generation would.
 enum class Fill { kRandom, kPrompt, kHistory };
 const char* name_of(Fill fill);
 

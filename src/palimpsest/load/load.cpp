@@ -1,4 +1,4 @@
-#include "palimpsest/bench/load.h"
+#include "palimpsest/load/load.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "palimpsest/bench/http_target.h"
+#include "palimpsest/load/http_target.h"
 
 #include <httplib.h>
 

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "palimpsest/bench/load_run.h"
+#include "palimpsest/load/load_run.h"
 
 namespace palimpsest {
 

@@ -1,5 +1,5 @@
 // Loads: lengths and arrival times, and the records of run_load.
-#include "palimpsest/bench/load.h"
+#include "palimpsest/load/load.h"
 
 #include <gtest/gtest.h>
 
@@ -9,9 +9,9 @@
 #include <mutex>
 #include <thread>
 
-#include "palimpsest/bench/load_run.h"
-#include "palimpsest/bench/scheduler_target.h"
 #include "palimpsest/core/error.h"
+#include "palimpsest/load/load_run.h"
+#include "palimpsest/load/scheduler_target.h"
 #include "palimpsest/model/synthetic/synthetic.h"
 #include "tests/support/error_of.h"
 

@@ -1,13 +1,13 @@
-#include "palimpsest/bench/speed.h"
+#include "palimpsest/speed/speed.h"
 
 #include <algorithm>
 #include <chrono>
 #include <random>
 
-#include "palimpsest/bench/fill.h"
-#include "palimpsest/bench/history.h"
 #include "palimpsest/core/error.h"
 #include "palimpsest/engine/draft_length.h"
+#include "palimpsest/speed/fill.h"
+#include "palimpsest/speed/history.h"
 
 namespace palimpsest {
 namespace {

@@ -1,4 +1,4 @@
-#include "palimpsest/bench/scheduler_target.h"
+#include "palimpsest/load/scheduler_target.h"
 
 namespace palimpsest {
 namespace {

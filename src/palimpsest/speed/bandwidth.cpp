@@ -1,4 +1,4 @@
-#include "palimpsest/bench/bandwidth.h"
+#include "palimpsest/speed/bandwidth.h"
 
 #include <algorithm>
 #include <array>
