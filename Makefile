@@ -2,7 +2,7 @@
 MAKEFLAGS += --no-print-directory
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help serve-mutations run chat build test test-long test-avx2 test-arm64 test-asan test-tsan install-check deb deb-check image-check dist release release-check docs docs-check bench attention bench-papers versus versus-server versus-shift evict-cost own-time batches drafts growth exactness quality acceptance sweep report peers peers-kept convert-check serve-check clients-check llama-server-check templates-check schemas-check page-check page-pictures memory-events serve-load overload first-hour serve-kill serve-hostile cuda-check scale-check wheel python-check python-clean format format-check setup clean prune
+.PHONY: help serve-mutations run chat build test test-long test-avx2 test-arm64 test-asan test-tsan install-check deb deb-check image-check dist release release-check docs docs-check bench attention bench-papers plots versus versus-server versus-shift evict-cost own-time batches drafts growth exactness quality acceptance sweep report peers peers-kept convert-check serve-check clients-check llama-server-check templates-check schemas-check page-check page-pictures memory-events serve-load overload first-hour serve-kill serve-hostile cuda-check scale-check wheel python-check python-clean format format-check setup clean prune
 
 # What `make run` runs; try RUN_ARGS='-p "Once upon a time" -n -1' and Ctrl-C.
 RUN_ARGS ?= -n 1000 --ignore-eos --seed 1 --method streaming
@@ -84,9 +84,12 @@ attention:  ## memory bandwidth of decode attention, relative to a plain read
 
 bench-papers:  ## reproduce the papers' tables and figures (PAPERS_ARGS='--quick table5 fig7a')
 	@tools/build release
-	@tools/env --add python3-matplotlib || true
 	@python3 research/papers/torch_baselines.py $(PAPERS_ARGS) || echo "torch: skipped" >&2
 	@tools/env python3 research/papers/run.py $(PAPERS_ARGS)
+
+plots:  ## draw the plots of research/results: out/plots (PLOTS='equip-fig3 lazy-r': these)
+	@tools/env --add python3-matplotlib
+	@tools/env python3 bench/plot.py $(or $(PLOTS),research/results/plots/*.json)
 
 versus: build  ## decode and prefill speed against llama-bench (VERSUS_ARGS=...)
 	@tools/env python3 research/speed/versus_llama_bench.py $(VERSUS_ARGS)

@@ -15,8 +15,9 @@ import tempfile
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "bench"))
-from common import REPO, RESEARCH, SHARED, Failed, run, run_json, shown  # noqa: E402
+from common import REPO, SHARED, Failed, run, run_json, shown  # noqa: E402
 from parts import ResearchPage, Skip, add, parsed, parser, work_through  # noqa: E402
+from plot import DATA, link  # noqa: E402
 
 MODEL = SHARED / "models/stories260K/stories260K.gguf"
 BOOK = SHARED / "text/pg19-test/10146.txt"
@@ -78,7 +79,7 @@ class Parts:
     def stream(self):
         """100,000 tokens with a budget of 256"""
         need(MODEL)
-        tokens, plot = self.o.stream_tokens, RESEARCH / "stream.svg"
+        tokens, plot = self.o.stream_tokens, DATA / "stream.json"
         command = self.program("eval", "stream", "-m", MODEL, "--method", "streaming", "--budget", "256", "--tokens", tokens,
                                "--temp", "0.8", "--seed", "1", "-t", "1", "--plot", plot)
         # All runs are reported: on a shared machine, means depend on the load of the moment.
@@ -95,7 +96,7 @@ class Parts:
                  f"- mean time per token, last tenth over first (affected by other programs on the machine): {listed(means)}: {held(means)}",
                  "- text quality: perplexity of each token when it was sampled; perplexity of the beginning of each thousand tokens, evaluated "
                  "with an empty full cache; share of distinct 4-grams (repetition lowers it)", "",
-                 "![stream](stream.svg)", ""]
+                 link("stream", "100,000 tokens"), ""]
         out = outs[-1]
         return lines + block(command, out)
 
@@ -107,13 +108,13 @@ class Parts:
         for tokens, some, name, why in [
                 (self.o.full_tokens, methods, "book-perplexity", "the beginning of the book, since the time of the full cache grows with the square of the length"),
                 (-1, methods[1:], "book-perplexity-whole", "the whole book")]:
-            plot = RESEARCH / f"{name}.svg"
+            plot = DATA / f"{name}.json"
             command = self.program("eval", "perplexity", "-m", MODEL, "-f", BOOK, "--gutenberg", "--tokens", tokens,
                                    *[w for m in some for w in ("--method", m)], *self.threads(), "--plot", plot)
             out = run(command, timeout=self.o.limit)[1]
             values = {m: float(re.search(rf"^{re.escape(m)} +([\d.e+]+)", out, re.M)[1]) for m in some}
             facts = [f"`{m}` has {values[m] / values[methods[1]]:.3f}x the perplexity of `{methods[1]}`" for m in some if m != methods[1]]
-            lines += [f"{why[0].upper()}{why[1:]}: {'; '.join(facts)}.", "", *block(command, out), f"![{name}]({name}.svg)", ""]
+            lines += [f"{why[0].upper()}{why[1:]}: {'; '.join(facts)}.", "", *block(command, out), link(name, f"perplexity, {why}"), ""]
         return lines
 
     def exactness(self):

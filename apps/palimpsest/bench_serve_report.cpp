@@ -127,7 +127,6 @@ ChartPanel panel_of(const char* title, const char* x, const char* y) {
   panel.x_label = x;
   panel.y_label = y;
   panel.from_zero = true;
-  panel.height = 180;
   return panel;
 }
 

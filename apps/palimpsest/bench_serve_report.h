@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "palimpsest/eval/svg_chart.h"
+#include "palimpsest/eval/chart.h"
 #include "palimpsest/load/load_run.h"
 
 namespace palimpsest::cli {

@@ -7,7 +7,7 @@
 A budget is a share of the bytes of a full f16 cache at the question: a type of fewer bits keeps more tokens. Questions, story and
 protection are those of research/quality/quality.py. `question last`: the prompt ends with the question, and the cache is compressed once, at its end.
 `question unknown`: the prompt is read in chunks of 64 tokens, each followed by an eviction, so that a fact must survive before the question
-is seen. Writes research/results/frontier.md and frontier.svg; samples are kept in out/frontier.json.
+is seen. Writes research/results/frontier.md and plots/frontier.json; samples are kept in out/frontier.json.
 """
 import concurrent.futures
 import math
@@ -21,8 +21,8 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
 import parts as script  # noqa: E402
-from common import REPO, RESEARCH, Failed, run_json, say  # noqa: E402
-from plot import Panel, plot  # noqa: E402
+from common import REPO, Failed, run_json, say  # noqa: E402
+from plot import Panel, keep  # noqa: E402
 from quality import PAGE_SIZE, Method, Samples, one  # noqa: E402
 
 sys.path.insert(0, str(REPO / "research" / "train"))
@@ -147,7 +147,7 @@ def page(o, samples, rows, full):
             if found:
                 hull.append((100 * share, min(found) if column == "perplexity" else 100 * max(found)))
         panels.append(Panel(title, "% of the full f16 cache's bytes", "perplexity" if column == "perplexity" else "% correct", {"(best": hull, **series}, log_x=True))
-    lines += [f"![frontier]({plot(RESEARCH / 'frontier.svg', 'What is remembered per byte', panels, columns=3)})", ""]
+    lines += keep("frontier", "What is remembered per byte", panels, columns=3)
     reasons = {}
     for key, got in samples.values.items():
         if "failed" in got:

@@ -7,7 +7,7 @@
 
 Recall: held-out questions about a fact `distance` tokens before the question (research/train/questions.py), prefilled in chunks
 of `chunk` tokens, so that most evictions happen before the policy sees the question. Perplexity: a held-out story, token by
-token. Writes research/results/small-model.md and small-model.svg; samples are kept in out/quality.json.
+token. Writes research/results/small-model.md and plots/small-model.json; samples are kept in out/quality.json.
 """
 import concurrent.futures
 import json
@@ -24,8 +24,8 @@ import urllib.error
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
 import parts as script  # noqa: E402
-from common import REPO, RESEARCH, Failed, run_json, say  # noqa: E402
-from plot import Panel, plot  # noqa: E402
+from common import REPO, Failed, run_json, say  # noqa: E402
+from plot import Panel, keep  # noqa: E402
 
 sys.path.insert(0, str(REPO / "research" / "train"))
 import recall as asking  # noqa: E402
@@ -175,7 +175,7 @@ def page(o, samples, methods):
                 if points:
                     series[("(" if method in always else "") + method.name] = points
             panels.append(Panel(f"{what}: {group}", "budget, tokens", "% correct" if what == "recall" else "perplexity", series, log_x=True))
-    name = plot(RESEARCH / "small-model.svg", "All methods at equal budgets", panels, columns=len(groups))
+    plotted = keep("small-model", "All methods at equal budgets", panels, columns=len(groups))
     failed = missing(samples)
     error = 100 * math.sqrt(0.25 / o.questions)
     return [f"The default model. Recall: share of {o.questions} held-out questions answered correctly (standard error at most {error:.0f} points); the "
@@ -185,7 +185,7 @@ def page(o, samples, methods):
             "tokens as the column says; methods that evict in batches (`lazy`, `r-kv`, `expected-attention`) evict an eighth of the budget at once. "
             "*Compressed after the prompt*: as in the papers, the first eviction is at the end of the prompt, and the cache holds the whole prompt "
             "until then. KiB: keys, values and tables. Sorted by recall.", "",
-            *table(o, samples, methods), "", *(["Unsupported combinations:", "", *failed, ""] if failed else []), f"![policies]({name})", ""]
+            *table(o, samples, methods), "", *(["Unsupported combinations:", "", *failed, ""] if failed else []), *plotted]
 
 
 def main():
