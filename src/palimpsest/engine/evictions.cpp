@@ -12,7 +12,7 @@ namespace palimpsest {
 namespace {
 
 // Of mechanism match. Its reference queries are few, and of one place in the text: with ridges of 1e-2 they are fitted
-// well, and other queries worse than by dropping alone (docs/results/match.md).
+// well, and other queries worse than by dropping alone (research/results/match.md).
 constexpr FitOptions kFit{.bias_ridge = 10, .value_ridge = 1};
 
 class Timer {
