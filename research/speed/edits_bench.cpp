@@ -15,7 +15,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
-#include "palimpsest/engine/session.h"
+#include "palimpsest/engine/sequence/session.h"
 #include "palimpsest/text/logprobs.h"
 #include "palimpsest/text/vocabulary.h"
 #include "research/speed/flags.h"

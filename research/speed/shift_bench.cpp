@@ -24,7 +24,7 @@
 #include <vector>
 
 #include "palimpsest/core/error.h"
-#include "palimpsest/engine/session.h"
+#include "palimpsest/engine/sequence/session.h"
 #include "palimpsest/speed/fill.h"
 #include "research/speed/libllama.h"
 

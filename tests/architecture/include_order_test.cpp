@@ -57,6 +57,10 @@ const std::map<std::string, std::set<std::string>>& allowed_inside() {
       {"text/schema", {"text/grammar"}},
       {"text/chat_template.cpp", {"text/schema"}},
       {"text/tool_grammar.cpp", {"text/schema"}},
+      {"engine/sequence", {"engine/mechanism"}},
+      {"engine/speculation", {"engine/sequence"}},
+      {"engine/generation", {"engine/sequence", "engine/speculation"}},
+      {"engine/scheduler", {"engine/sequence", "engine/speculation", "engine/generation"}},
       {"model/families", {"model"}},
       {"model/synthetic", {"model", "model/families"}},
       {"model/model.cpp", {"model/families", "model/synthetic"}},  // opens any kind of model

@@ -1,6 +1,6 @@
 #include "tests/server/server_fixture.h"
 
-#include "palimpsest/engine/generator.h"
+#include "palimpsest/engine/generation/generator.h"
 #include "tests/support/shared_dir.h"
 
 namespace palimpsest::testing {

@@ -6,7 +6,7 @@
 #include <mutex>
 #include <thread>
 
-#include "palimpsest/engine/scheduler.h"
+#include "palimpsest/engine/scheduler/scheduler.h"
 #include "palimpsest/load/load_run.h"
 
 namespace palimpsest {

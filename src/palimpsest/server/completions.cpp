@@ -6,7 +6,7 @@
 #include <deque>
 #include <optional>
 
-#include "palimpsest/engine/snapshot.h"
+#include "palimpsest/engine/sequence/snapshot.h"
 #include "palimpsest/server/answer.h"
 #include "palimpsest/server/json_reply.h"
 #include "palimpsest/server/log.h"

@@ -6,7 +6,7 @@
 #include <mutex>
 #include <utility>
 
-#include "palimpsest/engine/snapshot.h"
+#include "palimpsest/engine/sequence/snapshot.h"
 #include "palimpsest/server/fields.h"
 #include "palimpsest/server/json_reply.h"
 #include "palimpsest/server/log.h"

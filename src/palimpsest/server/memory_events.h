@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "palimpsest/engine/memory_update.h"
+#include "palimpsest/engine/sequence/memory_update.h"
 #include "palimpsest/server/api_error.h"
 #include "palimpsest/text/utf8.h"
 #include "palimpsest/text/vocabulary.h"

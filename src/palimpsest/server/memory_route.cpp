@@ -6,8 +6,8 @@
 #include <cmath>
 #include <limits>
 
-#include "palimpsest/engine/memory_map.h"
-#include "palimpsest/engine/snapshot.h"
+#include "palimpsest/engine/sequence/memory_map.h"
+#include "palimpsest/engine/sequence/snapshot.h"
 #include "palimpsest/server/fields.h"
 #include "palimpsest/server/json_reply.h"
 #include "palimpsest/server/memory_events.h"

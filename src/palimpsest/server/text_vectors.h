@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "palimpsest/engine/request.h"
+#include "palimpsest/engine/scheduler/request.h"
 #include "palimpsest/server/fields.h"
 #include "palimpsest/server/http_types.h"
 #include "palimpsest/server/reply.h"

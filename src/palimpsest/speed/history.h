@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "palimpsest/engine/sequence.h"
+#include "palimpsest/engine/sequence/sequence.h"
 
 namespace palimpsest {
 

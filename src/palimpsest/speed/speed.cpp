@@ -5,7 +5,7 @@
 #include <random>
 
 #include "palimpsest/core/error.h"
-#include "palimpsest/engine/draft_length.h"
+#include "palimpsest/engine/speculation/draft_length.h"
 #include "palimpsest/speed/fill.h"
 #include "palimpsest/speed/history.h"
 

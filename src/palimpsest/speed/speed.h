@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "palimpsest/engine/draft_price.h"
-#include "palimpsest/engine/lockstep.h"
+#include "palimpsest/engine/sequence/lockstep.h"
+#include "palimpsest/engine/speculation/draft_price.h"
 #include "palimpsest/speed/statistics.h"
 
 namespace palimpsest {
@@ -31,7 +31,7 @@ struct SpeedOptions {
   // Decode of one sequence: drafts in a step, of which each stands with probability `accept` if those before it do.
   int drafts = 0;
   double accept = 1;
-  bool adaptive = false;  // as many drafts as pay (engine/draft_length.h), `drafts` at most
+  bool adaptive = false;  // as many drafts as pay (engine/speculation/draft_length.h), `drafts` at most
   DraftPrice price = DraftPrice();
   std::uint32_t seed = 1;
 };
