@@ -2,12 +2,8 @@
 
 #include <algorithm>
 #include <cassert>
-#include <limits>
-#include <numeric>
 
 #include "palimpsest/core/error.h"
-#include "palimpsest/core/vectors.h"
-#include "palimpsest/evict/by_age.h"
 #include "palimpsest/evict/out_of_window.h"
 
 namespace palimpsest {
@@ -37,15 +33,13 @@ Evictor::Evictor(const MethodPlan& plan)
     : method_(plan.method()),
       budgets_(plan.budgets()),
       first_budgets_(budgets_),
-      signals_(plan.signals()),
-      window_(signals_),
-      policy_(plan.policy()),
+      scorer_(plan),
       windows_(plan.windows()) {
   assert(plan.prepared());
 }
 
 int Evictor::room(const Cache& cache) const {
-  if (policy_ == nullptr) return INT32_MAX;
+  if (!scorer_.has_policy()) return INT32_MAX;
   int min = INT32_MAX;
   for (int t = 0; t < cache.tables(); ++t) {
     if (keeps_window(t)) continue;
@@ -106,13 +100,10 @@ void Evictor::outside_of(const SlotTable& table, int t, std::vector<int>& slots)
 
 void Evictor::victims_of(SlotTable& table, int t, int outside, std::vector<int>& slots) const {
   slots.clear();
-  const int due = this->due(table, t, table.occupied() - outside, 1, Phase::kDecode);
-  if (due == 0) return;
-  assert(!signals_.at_decision() && !by_page(Phase::kDecode));
-  if (signals_.positions_only())
-    policy_->score({.position = table.position(), .inserted = static_cast<int>(table.inserted().size())},
-                   table.score());
-  choose(table, guard(table, budget(t)), limited(table, due, Phase::kDecode), slots);
+  const Decision decision = decide(table, t, table.occupied() - outside, 1, Phase::kDecode);
+  if (decision.count == 0) return;
+  assert(!signals().at_decision() && !by_page(Phase::kDecode));
+  select_victims(table, decision, Phase::kDecode, slots);
 }
 
 bool Evictor::decides_beside(const Cache& cache, int coming, Phase phase) const {
@@ -130,7 +121,7 @@ void Evictor::committed() {
 }
 
 int Evictor::due(const SlotTable& table, int t, int occupied, int coming, Phase phase) const {
-  if (policy_ == nullptr || keeps_window(t)) return 0;
+  if (!scorer_.has_policy() || keeps_window(t)) return 0;
   int interval = this->interval(table);
   if (method_.schedule == Schedule::kPrompt && phase != Phase::kPrefillEnd) return 0;
   if (method_.schedule == Schedule::kPromptStep) {
@@ -148,37 +139,46 @@ int Evictor::due(const SlotTable& table, int t, int occupied, int coming, Phase 
   return over >= interval || returns(t) || shared ? std::max(over, 0) : 0;
 }
 
-int Evictor::limited(const SlotTable& table, int due, Phase phase) const {
-  if (method_.max_drop == 0 || phase != Phase::kDecode) return due;
-  return std::min(due, std::max(method_.max_drop, due - (interval(table) - 1)));
+Decision Evictor::decide(const SlotTable& table, int t, int occupied, int coming, Phase phase) const {
+  Decision decision;
+  decision.due = decision.count = due(table, t, occupied, coming, phase);
+  if (decision.due == 0) return decision;
+  if (method_.max_drop > 0 && phase == Phase::kDecode)
+    decision.count = std::min(decision.due, std::max(method_.max_drop, decision.due - (interval(table) - 1)));
+  decision.guard = guard(table, t);
+  return decision;
+}
+
+void Evictor::select_victims(SlotTable& table, const Decision& decision, Phase phase, std::vector<int>& chosen) const {
+  scorer_.score_positions(table);
+  if (by_page(phase)) {
+    select_pages(table, decision.guard, (decision.count + table.evicted_page() - 1) / table.evicted_page(), chosen,
+                 method_.scores_by_norms() ? table.column(table.columns() - 1) : std::span<const float>());
+    return;
+  }
+  select_lowest(columns_of(table), decision.guard, decision.count + method_.overlap + method_.spare, chosen);
+  chosen.resize(chosen.size() - static_cast<std::size_t>(method_.overlap));
+  if (method_.spare > 0) spare_some(chosen);
 }
 
 const Victims& Evictor::plan(Cache& cache, int coming, Phase phase, TableRange tables) {
   victims_.drop.resize(static_cast<std::size_t>(cache.tables()));
   victims_.clear();
-  if (policy_ == nullptr) return victims_;
+  if (!scorer_.has_policy()) return victims_;
   next_victim_.resize(victims_.drop.size(), kUnknown);
   if (method_.max_drop > 0) returns_then_.resize(victims_.drop.size(), 0);
   if (phase == Phase::kPrefillEnd && coming == 0 && method_.splits_at_prompt_end()) share_budgets(cache, tables);
   if (method_.splits_at_decisions()) share_at_decision(cache, coming, phase);
   for (int t = tables.first; t < std::min(tables.last, cache.tables()); ++t) {
     SlotTable& table = cache.table(t);
-    const int due = this->due(table, t, coming, phase), count = limited(table, due, phase);
-    if (!returns_then_.empty()) returns_then_[static_cast<std::size_t>(t)] = count < due;
+    const Decision decision = decide(table, t, table.occupied() - gone(t), coming, phase);
+    if (!returns_then_.empty()) returns_then_[static_cast<std::size_t>(t)] = decision.count < decision.due;
     int& known = next_victim_[static_cast<std::size_t>(t)];
     auto& chosen = victims_.drop[static_cast<std::size_t>(t)];
-    if (count == 1 && known != kUnknown && method_.overlap + method_.spare == 0) {
+    if (decision.count == 1 && known != kUnknown && method_.overlap + method_.spare == 0)
       chosen.push_back(known);
-    } else if (count > 0) {
-      if (signals_.positions_only())
-        policy_->score({.position = table.position(), .inserted = static_cast<int>(table.inserted().size())},
-                       table.score());
-      if (by_page(phase))
-        select_pages(table, guard(table, budget(t)), (count + table.evicted_page() - 1) / table.evicted_page(), chosen,
-                     method_.scores_by_norms() ? table.column(table.columns() - 1) : std::span<const float>());
-      else
-        choose(table, guard(table, budget(t)), count, chosen);
-    }
+    else if (decision.count > 0)
+      select_victims(table, decision, phase, chosen);
     known = kUnknown;
   }
   return victims_;
@@ -187,50 +187,27 @@ const Victims& Evictor::plan(Cache& cache, int coming, Phase phase, TableRange t
 void Evictor::on_weights(Cache& cache, int t, const Rows& weights, std::span<const float> sums) {
   if (!decides(t)) return;
   SlotTable& table = cache.table(t);
-  assert(weights.width >= std::ssize(table.score()) && !signals_.positions_only());
-  assert(std::ssize(sums) == (signals_.sums() ? weights.width : 0));
-  if (signals_.at_decision()) {
-    if (MergedTokens* const merged = cache.merged(t)) add_to_window(signals_, window_, table, *merged, weights, sums);
-    add_to_window(signals_, window_, table, weights, sums);
+  assert(weights.width >= std::ssize(table.score()) && !signals().positions_only());
+  assert(std::ssize(sums) == (signals().sums() ? weights.width : 0));
+  if (signals().at_decision()) {
+    scorer_.add_to_window(cache, t, weights, sums);
     return;
   }
   assert(static_cast<std::size_t>(t) < next_victim_.size() && "plan() first");
-  score_by_weights(table, t, weights);
+  scorer_.score_by_weights(table, t, weights);
   find_next(table, t, 1, Phase::kDecode);
 }
 
 bool Evictor::one_due(const Cache& cache) const {
   for (int t = 0; t < cache.tables(); ++t)
     if (const SlotTable& table = cache.table(t);
-        !decides(t) || limited(table, due(table, t, table.occupied(), 1, Phase::kDecode), Phase::kDecode) != 1)
+        !decides(t) || decide(table, t, table.occupied(), 1, Phase::kDecode).count != 1)
       return false;
   return true;
 }
 
-void Evictor::guard_of(const SlotTable& table, int t, std::span<float> mask) const {
-  const Guard guard = this->guard(table, budget(t));
-  const PositionView position = table.position();
-  std::ranges::fill(mask, -std::numeric_limits<float>::infinity());
-  for (int slot = 0; slot < table.slots(); ++slot)
-    if (position[at(slot)] != kNoPosition && guard.admits(position[at(slot)])) mask[at(slot)] = 0;
-}
-
-std::optional<PositionRange> Evictor::victims_within(const SlotTable& table, int t) const {
-  const Guard guard = this->guard(table, budget(t));
-  if (!guard.pins.empty()) return {};
-  return PositionRange{guard.first, std::max(guard.first, guard.last)};
-}
-
 bool Evictor::knows_next_victims() const {
   return !next_victim_.empty() && std::ranges::find(next_victim_, kUnknown) == next_victim_.end();
-}
-
-void Evictor::score_by_weights(SlotTable& table, int t, const Rows& weights) const {
-  policy_->score({.position = table.position(),
-                  .attention = weights[0],
-                  .inserted = static_cast<int>(table.inserted().size()),
-                  .table = t},
-                 table.score());
 }
 
 void Evictor::find_next(const SlotTable& table, int t, int coming, Phase phase) {
@@ -239,51 +216,18 @@ void Evictor::find_next(const SlotTable& table, int t, int coming, Phase phase) 
   if (method_.how().whole_pages) return;
   // out_of_window() drops those before the plan.
   const PositionRange outside = this->outside(table, t);
-  const int due = this->due(table, t, table.occupied() - count_out_of_window(table, outside), coming, phase);
-  if (limited(table, due, phase) != 1) return;
-  Guard guard = this->guard(table, budget(t));
-  guard.first = std::max(guard.first, outside.last);
-  next = select_lowest(columns_of(table), guard);
+  Decision decision = decide(table, t, table.occupied() - count_out_of_window(table, outside), coming, phase);
+  if (decision.count != 1) return;
+  decision.guard.first = std::max(decision.guard.first, outside.last);
+  next = select_lowest(columns_of(table), decision.guard);
 }
 
 void Evictor::on_insert_kv(Cache& cache, int t, Rows keys, Rows values) {
   if (!decides(t)) return;
   assert(static_cast<std::size_t>(t) < next_victim_.size() && "plan() first");
   SlotTable& table = cache.table(t);
-  score_inserted(table, t, keys, values);
-  if (!signals_.insert_score) find_next(table, t, 1, Phase::kDecode);
-}
-
-void Evictor::score_inserted(SlotTable& table, int t, Rows keys, Rows values) const {
-  const auto slots = table.inserted();
-  assert(static_cast<std::size_t>(keys.count) == slots.size() && signals_.reads_inserted());
-  thread_local std::vector<Position> position;
-  thread_local std::vector<float> score;
-  position.clear();
-  for (const int slot : slots) position.push_back(table.position(slot));
-  score.assign(slots.size(), 0);
-  HeadView view = {.position = position, .inserted = static_cast<int>(slots.size()), .table = t};
-  const auto store = [&](std::span<float> column) {
-    for (std::size_t i = 0; i < slots.size(); ++i) column[static_cast<std::size_t>(slots[i])] = score[i];
-  };
-  if (signals_.insert_score) {
-    view.keys = keys;
-    view.values = values;
-    policy_->score_inserted(view, score);
-    store(table.column(signals_.insert_column()));
-    return;
-  }
-  if (signals_.keys) view.keys = keys;
-  if (signals_.values) view.values = values;
-  policy_->score(view, score);
-  store(table.score());
-  if (method_.scores_by_norms()) {
-    for (std::size_t i = 0; i < slots.size(); ++i) {
-      const auto key = keys[static_cast<int>(i)];
-      score[i] = dot(key, key);
-    }
-    store(table.column(table.columns() - 1));
-  }
+  scorer_.score_inserted(table, t, keys, values);
+  if (!signals().insert_score) find_next(table, t, 1, Phase::kDecode);
 }
 
 bool Evictor::needs_eviction(const Cache& cache, int t, int coming, Phase phase) const {
@@ -294,108 +238,9 @@ bool Evictor::needs_eviction(const Cache& cache, int t, int coming, Phase phase)
 
 void Evictor::score_table(Cache& cache, int t, Rows keys, Rows values, int coming, Phase phase,
                           const ExpectedQueries& queries, const Interrupt* interrupt) {
-  SlotTable& table = cache.table(t);
-  assert(signals_.at_decision() && static_cast<std::size_t>(t) < next_victim_.size());
-  assert(keys.count == (signals_.keys ? table.slots() : 0) || (keys.empty() && !reads_rows(cache, t)));
-  assert(values.count == (signals_.values ? table.slots() : 0) || (values.empty() && !reads_rows(cache, t)));
-  thread_local std::vector<Position> position;
-  thread_local std::vector<float> attention, sums, scores;
-  HeadView view = {.position = table.position(),
-                   .keys = keys,
-                   .values = values,
-                   .inserted = static_cast<int>(table.inserted().size()),
-                   .table = t,
-                   .queries = queries,
-                   .interrupt = interrupt};
-  attention.clear();  // thread_local: may hold another policy's
-  if (signals_.attention_window) window_sum(signals_, cache, t, attention);
-  if (signals_.sums()) view.attention_sum = table.column(signals_.sum_column());
-  if (signals_.insert_score) view.insert_score = table.column(signals_.insert_column());
-  MergedTokens* const merged = cache.merged(t);
-  if (merged == nullptr || merged->tokens().empty()) {
-    view.attention = attention;
-    score(view, table.score());
-  } else {  // merged tokens follow the slots
-    const auto slots = static_cast<std::size_t>(table.slots());
-    position.clear();
-    for (const Position p : table.position()) position.push_back(p);
-    sums.assign(view.attention_sum.begin(), view.attention_sum.end());
-    scores.assign(table.score().begin(), table.score().end());
-    for (std::size_t i = 0; i < merged->tokens().size(); ++i) {
-      if (!merged->tokens()[i].in_cluster()) continue;  // keeps its last score
-      const auto statistics = merged->statistics(i);
-      const auto parts = statistics.first(static_cast<std::size_t>(signals_.parts()));
-      position.push_back(merged->tokens()[i].position);
-      if (!attention.empty()) attention.push_back(std::accumulate(parts.begin(), parts.end(), 0.0F));
-      if (signals_.sums()) sums.push_back(statistics[static_cast<std::size_t>(signals_.sum_column())]);
-      scores.push_back(merged->tokens()[i].score);
-    }
-    view.position = position;
-    view.attention = attention;
-    view.attention_sum = sums;
-    score(view, scores);
-    std::copy_n(scores.begin(), slots, table.score().begin());
-    std::size_t next = slots;
-    for (MergedToken& token : merged->tokens())
-      if (token.in_cluster()) token.score = scores[next++];
-  }
-  find_next(table, t, coming, phase);
-}
-
-void Evictor::score(const HeadView& view, std::span<float> score) const {
-  if (signals_.ordered)
-    score_in_order(view, score);
-  else
-    policy_->score(view, score);
-}
-
-// Scores the occupied slots, oldest token first.
-void Evictor::score_in_order(HeadView view, std::span<float> score) const {
-  thread_local std::vector<int> order;
-  thread_local std::vector<Position> position;
-  thread_local std::vector<float> attention, sums, inserted, scores, keys, values;
-  order_by_age(view.position, order);
-
-  const auto pick = [](const auto& from, auto& to) {
-    to.resize(order.size());
-    for (std::size_t i = 0; i < order.size(); ++i) to[i] = from[static_cast<std::size_t>(order[i])];
-  };
-  const auto pick_rows = [](Rows& rows, std::vector<float>& to) {
-    if (rows.empty()) return;
-    to.clear();
-    for (const int slot : order) to.insert(to.end(), rows[slot].begin(), rows[slot].end());
-    rows = {to.data(), static_cast<int>(order.size()), rows.width, rows.width};
-  };
-  pick(view.position, position);
-  pick(score, scores);
-  if (!view.attention.empty()) {
-    pick(view.attention, attention);
-    view.attention = attention;
-  }
-  if (!view.attention_sum.empty()) {
-    pick(view.attention_sum, sums);
-    view.attention_sum = sums;
-  }
-  if (!view.insert_score.empty()) {
-    pick(view.insert_score, inserted);
-    view.insert_score = inserted;
-  }
-  view.position = position;
-  pick_rows(view.keys, keys);
-  pick_rows(view.values, values);
-  policy_->score(view, scores);
-  for (std::size_t i = 0; i < order.size(); ++i) score[static_cast<std::size_t>(order[i])] = scores[i];
-}
-
-void Evictor::invalidate_window(Cache& cache) {
-  window_.clear();
-  const auto parts = static_cast<std::size_t>(signals_.parts());
-  for (int t = 0; t < cache.tables(); ++t) {
-    for (std::size_t c = 0; c < parts; ++c) std::ranges::fill(cache.table(t).column(static_cast<int>(c)), 0.0F);
-    MergedTokens* const merged = cache.merged(t);
-    for (std::size_t i = 0; merged != nullptr && i < merged->tokens().size(); ++i)
-      std::ranges::fill(merged->statistics(i).first(parts), 0.0F);
-  }
+  assert(static_cast<std::size_t>(t) < next_victim_.size());
+  scorer_.score_table(cache, t, keys, values, queries, interrupt);
+  find_next(cache.table(t), t, coming, phase);
 }
 
 void Evictor::invalidate(const Cache& cache) {
@@ -411,43 +256,34 @@ void Evictor::release(TableRange tables) {
 
 void Evictor::clear(const Cache& cache) {
   budgets_ = first_budgets_;
-  window_.clear();
+  scorer_.clear_window();
   invalidate(cache);
 }
 
 void Evictor::save(ByteWriter& out) const {
   if (method_.budgets_change()) out.array(std::span<const int>(budgets_));
-  if (signals_.attention_window) window_.save(out);
+  scorer_.save_window(out);
   if (method_.max_drop > 0) out.array(std::span<const std::uint8_t>(returns_));
 }
 
 void Evictor::load(ByteReader& in, const Cache& cache) {
   const HeadGeometry& geometry = cache.geometry();
-  for (int t = 0; signals_.whole_layer() && t < cache.tables(); ++t)
+  for (int t = 0; signals().whole_layer() && t < cache.tables(); ++t)
     in.require(alike(cache.table(t), cache.table(geometry.first_head(geometry.layer_of(t))),
                      traits(cache.options().mechanism)),
                "heads of a layer that keep different tokens");
   if (method_.budgets_change()) load_budgets(in, geometry);
   // Earlier versions saved neither of these; the rest is the checksum then.
   const auto saved = [&] { return in.left() > sizeof(std::uint64_t); };
-  if (signals_.attention_window && saved())
-    window_.load(in);
-  else
-    window_.assume(cache.next());
+  scorer_.load_window(in, cache.next(), saved());
   if (method_.max_drop == 0 || !saved()) return;
   std::vector<std::uint8_t> returns = in.array<std::uint8_t>();
   in.require(returns.size() == static_cast<std::size_t>(cache.tables()), "evictions of other tables");
   returns_ = returns_then_ = std::move(returns);
 }
 
-Guard Evictor::guard(const SlotTable& table, int budget) const {
-  return {.first = method_.sinks(), .last = table.next() - method_.recent(budget), .pins = method_.pins()};
-}
-
-void Evictor::choose(const SlotTable& table, Guard guard, int count, std::vector<int>& chosen) const {
-  select_lowest(columns_of(table), guard, count + method_.overlap + method_.spare, chosen);
-  chosen.resize(chosen.size() - static_cast<std::size_t>(method_.overlap));
-  if (method_.spare > 0) spare_some(chosen);
+Guard Evictor::guard(const SlotTable& table, int t) const {
+  return {.first = method_.sinks(), .last = table.next() - method_.recent(budget(t)), .pins = method_.pins()};
 }
 
 // Removes `spare` victims from `chosen`, evenly spaced by age. Lazy Pruning names such tokens ("non-core retained

@@ -1,4 +1,4 @@
-// Decides which tokens are evicted: scores -> protection -> guarded top-k -> Victims.
+// Decides which tokens are evicted: scores (evict/scorer.h) -> protection -> guarded top-k -> Victims.
 //
 //   step k    plan -> drop -> insert -> attend      the model's threads call on_weights() for each head as soon as its
 //                                         |         weights are computed, while they are in the CPU's caches: the
@@ -8,25 +8,33 @@
 // Policies that score on insert run in on_insert_kv(), at the same time. Those that compare all tokens, or use a window
 // of queries, run before a plan: score_table(). With mechanism `block` decode evicts whole pages.
 //
+// Whoever evicts decides and selects in one way (decide(), select_victims()): a plan, the victim of the next step, that
+// of a draft on a copy of a table. A device selects by its own scores, among the slots that guard() admits.
+//
 // Heads with an attention window (CacheOptions::windows) first drop the tokens outside it: out_of_window(), before
 // every plan(). A head whose budget holds its whole window is not scored.
 #pragma once
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <vector>
 
 #include "palimpsest/cache/cache.h"
 #include "palimpsest/cache/victims.h"
 #include "palimpsest/core/byte_stream.h"
-#include "palimpsest/evict/attention_window.h"
 #include "palimpsest/evict/method_plan.h"
+#include "palimpsest/evict/scorer.h"
 #include "palimpsest/evict/select.h"
-#include "palimpsest/policy/policy.h"
 
 namespace palimpsest {
+
+// What a table loses at a decision.
+struct Decision {
+  int due = 0;    // tokens that have to go
+  int count = 0;  // how many of them now: all, but for Method::max_drop
+  Guard guard;    // if any are due: which tokens may
+};
 
 class Evictor {
  public:
@@ -34,7 +42,9 @@ class Evictor {
   // decision.
   explicit Evictor(const MethodPlan& plan);
 
-  const Signals& signals() const { return signals_; }
+  const Signals& signals() const { return scorer_.signals(); }
+  Scorer& scorer() { return scorer_; }
+  const Scorer& scorer() const { return scorer_; }
   // A table's share of the budget, at present.
   int budget(int table) const { return budgets_.empty() ? method_.budget : budgets_[static_cast<std::size_t>(table)]; }
   // Tokens of all tables that are outside the table's window: no later query sees them. Drop them before plan() with
@@ -48,7 +58,7 @@ class Evictor {
   // dropped first, for a policy compares all tokens of a table.
   bool decides_beside(const Cache& cache, int coming, Phase phase) const;
   // Whether a policy may ever evict from a table.
-  bool decides(int table) const { return policy_ != nullptr && !table_window(table).always_held_by(budget(table)); }
+  bool decides(int table) const { return scorer_.has_policy() && !table_window(table).always_held_by(budget(table)); }
   // Tokens that may be inserted before the next eviction, after the drops that were decided; at least 1 then.
   int room(const Cache& cache) const;
   // Tokens that may be inserted before out_of_window() moves others, likewise. Mechanism block moves none, but
@@ -64,12 +74,6 @@ class Evictor {
   int dropped(int table) const { return gone(table) + (victims_.drop.empty() ? 0 : count(victims_, table)); }
   // The cache has dropped outside() and victims(): both are empty now.
   void committed();
-  // Before a step whose weights are collected: its `count` queries are the newest. `left`: tokens of the prompt after
-  // them; -1: in decode. With a window, the step's weights are summed over the queries of each row (window().rows()).
-  void count_queries(int count, long long left) { window_.add(count, left); }
-  const WindowParts& window() const { return window_; }
-  // The next steps' queries follow those of `window`, an earlier window(): other layers meet the same tokens.
-  void set_window(const WindowParts& window) { window_ = window; }
   // This step's attention weights of one slot table's tokens: reduced over the query group (signals().reduction()),
   // summed over the queries of each row (without a window: over all, in one row); those of merged tokens follow, by
   // entry. `sums`: over all of the step's queries, if signals().sums(). Threads may call it for different tables at the
@@ -81,30 +85,17 @@ class Evictor {
   // Whether plan() of the next decode step evicts one token of every table, after a step that inserted one into each:
   // then a device may choose it, by its own scores (MethodPlan::fading_on_device).
   bool one_due(const Cache& cache) const;
-  // A device's choice. guard_of(): of each slot 0, or -infinity if its token may not be chosen, or it has none.
+  // A device's choice, one of the tokens that guard() admits.
   void set_next_victim(int table, int slot) { next_victim_[static_cast<std::size_t>(table)] = slot; }
-  void guard_of(const SlotTable& table, int t, std::span<float> mask) const;
-  // The positions whose tokens may be chosen, if these are all of them.
-  std::optional<PositionRange> victims_within(const SlotTable& table, int t) const;
+  Guard guard(const SlotTable& table, int t) const;
   // Whether that plan() knows its victims: it does not read scores.
   bool knows_next_victims() const;
-  // The part of both that gives scores, to `table`, a copy of table `t`. Not if signals().at_decision().
-  void score_by_weights(SlotTable& table, int t, const Rows& weights) const;
-  void score_inserted(SlotTable& table, int t, Rows keys, Rows values) const;
   // Whether plan() with the same arguments evicts from a table. If so, call score_table() before it, with the keys and
   // values of all its slots if signals() has them. Threads as above; tables of one layer whose heads share a decision
   // (AttentionWindow::whole_layer) only read each other's columns. Only if signals().at_decision().
   bool needs_eviction(const Cache& cache, int table, int coming, Phase phase) const;
-  // `keys` and `values` may be empty if reads_rows() says so.
-  bool reads_rows(const Cache& cache, int table) const {
-    return policy_->reads_rows(cache.table(table).position(), cache.table(table).score());
-  }
   void score_table(Cache& cache, int table, Rows keys, Rows values, int coming, Phase phase,
                    const ExpectedQueries& queries = {}, const Interrupt* interrupt = nullptr);
-  // Clears the windows of attention weights, after steps whose weights were not collected.
-  void invalidate_window(Cache& cache);
-  // The cache became a copy of one that read a prompt's first `tokens` tokens, in chunks.
-  void continue_window(long long tokens, int chunk) { window_.repeat(tokens, chunk); }
   // Forgets the victims that on_weights() selected: the tables are new, or were changed other than by plans. Call it
   // before the first score_table().
   void invalidate(const Cache& cache);
@@ -125,7 +116,7 @@ class Evictor {
     return windows_.empty() ? TableWindow{} : windows_[static_cast<std::size_t>(table)];
   }
   bool keeps_window(int table) const { return table_window(table).held_by(budget(table)); }
-  // How many of a table's `occupied` tokens have to be evicted: at once, but for max_drop.
+  // How many of a table's `occupied` tokens have to be evicted.
   int due(const SlotTable& table, int t, int occupied, int coming, Phase phase) const;
   int due(const SlotTable& table, int t, int coming, Phase phase) const {
     return due(table, t, table.occupied() - gone(t), coming, phase);
@@ -134,7 +125,10 @@ class Evictor {
     return static_cast<int>(of.drop[static_cast<std::size_t>(table)].size());
   }
   int gone(int table) const { return outside_.drop.empty() ? 0 : count(outside_, table); }  // with outside()
-  int limited(const SlotTable& table, int due, Phase phase) const;                          // how many of them now
+  Decision decide(const SlotTable& table, int t, int occupied, int coming, Phase phase) const;
+  // Fills `chosen` with the `count` admitted tokens of the lowest scores, after the policy has scored them if it goes
+  // by positions: tokens, or with mechanism `block` pages.
+  void select_victims(SlotTable& table, const Decision& decision, Phase phase, std::vector<int>& chosen) const;
   int interval(const SlotTable& table) const {
     return method_.schedule == Schedule::kPage ? method_.page_of(table.page_size()) : method_.interval;
   }
@@ -143,21 +137,15 @@ class Evictor {
   bool moves() const { return method_.how().moves_rows; }
   PositionRange outside(const SlotTable& table, int t) const;
   void append_outside(const SlotTable& table, int t, int coming, Phase phase, std::vector<int>& chosen) const;
-  Guard guard(const SlotTable& table, int budget) const;
-  void choose(const SlotTable& table, Guard guard, int count, std::vector<int>& chosen) const;
   void spare_some(std::vector<int>& chosen) const;
   bool by_page(Phase phase) const { return method_.how().whole_pages && phase == Phase::kDecode; }
-  void score(const HeadView& view, std::span<float> score) const;
-  void score_in_order(HeadView view, std::span<float> score) const;
   void find_next(const SlotTable& table, int t, int coming, Phase phase);
 
   static constexpr int kUnknown = -1;
   Method method_;
   std::vector<int> budgets_, first_budgets_;  // [table], now and at first
   std::vector<char> shared_;                  // [table] Method::splits_at_decisions: new budgets, to be met now
-  Signals signals_;
-  WindowParts window_;
-  std::shared_ptr<const Policy> policy_;  // nullptr: nothing is ever evicted
+  Scorer scorer_;
   Victims outside_, victims_;
   std::vector<int> next_victim_;      // [table] selected by find_next(), or kUnknown
   std::vector<TableWindow> windows_;  // [table]; empty: no table has one

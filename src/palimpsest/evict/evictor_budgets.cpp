@@ -73,7 +73,7 @@ void Evictor::share_by_scores(const Cache& cache, int layer, int coming) {
   }
   for (int h = 0; h < heads; ++h) {
     const SlotTable& table = cache.table(first + h);
-    const Guard guard = this->guard(table, method_.budget);
+    const Guard guard = this->guard(table, first + h);
     const PositionView position = table.position();
     for (std::size_t slot = 0; slot < position.size(); ++slot)
       if (guard.admits(position[slot])) scores[static_cast<std::size_t>(h)].push_back(table.score()[slot]);

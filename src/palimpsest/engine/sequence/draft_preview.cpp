@@ -43,9 +43,9 @@ std::span<const SlotPatch> DraftPreview::next(const StepSignal& reported, int qu
   Scratch& scratch = scratch_[at(cache_.geometry().kv_head_of(reported.head))];
   if (query == 1) scratch.table = cache_.table(t), patches_[at(t)].clear();
   if (reported.kind == StepSignal::Kind::kWeights)
-    evictor_.score_by_weights(*scratch.table, t, reported.rows);
+    evictor_.scorer().score_by_weights(*scratch.table, t, reported.rows);
   else
-    evictor_.score_inserted(*scratch.table, t, reported.rows, reported.values);
+    evictor_.scorer().score_inserted(*scratch.table, t, reported.rows, reported.values);
   [[maybe_unused]] const bool possible = advance(scratch, t, query);
   assert(possible);
   return patches_[at(t)];

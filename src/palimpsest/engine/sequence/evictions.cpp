@@ -194,7 +194,7 @@ void Evictions::score_tables(int coming, Phase phase, TableRange tables) {
       queries = expected_queries(query_statistics(cache_, t), g.group(), g.key_width, scores_.scale,
                                  frequencies_[at].kind(), rotations[rope_of_[at]], rotated);
     }
-    if ((signals.keys || signals.values) && evictor_.reads_rows(cache_, t)) {
+    if ((signals.keys || signals.values) && evictor_.scorer().reads_rows(cache_, t)) {
       const LayerGeometry& g = geometry.layer(layer);
       keys.clear(), values.clear();
       if (signals.keys) k = rows_of(keys, g.key_width);

@@ -100,8 +100,9 @@ Work Sequence::next_prompt_or_token() {
   const bool decode = stage_ == Stage::kDecode;
   const bool begins = !decode && read_ == 0 && passes_.first();
   // A window that decode does not update begins with the prompt.
-  if (begins && !continues_ && !plan_->signals(Phase::kDecode).attention_window) evictor_.invalidate_window(*cache_);
-  if (begins) passes_.begin(prompt_.size(), evictor_.window());
+  if (begins && !continues_ && !plan_->signals(Phase::kDecode).attention_window)
+    evictor_.scorer().invalidate_window(*cache_);
+  if (begins) passes_.begin(prompt_.size(), evictor_.scorer().window());
   if (!decode || !evictor_.knows_next_victims()) fetch_scores();
   if (plan_->drops() && !(decode && m.evict_after)) evictions_.decide(1, phase(), tables());
   std::size_t count = step_size();
@@ -269,7 +270,7 @@ void Sequence::end(std::size_t tokens, Phase phase) {
 // The next layers meet the same tokens.
 void Sequence::end_of_pass() {
   passes_.next();
-  evictor_.set_window(passes_.window());
+  evictor_.scorer().set_window(passes_.window());
   read_ = 0;
 }
 

@@ -10,7 +10,7 @@ namespace palimpsest {
 void Sequence::continue_from(Cache& kept) {
   assert(options_.method.cache);
   cache_->share(kept);
-  evictor_.continue_window(kept.next(), options_.chunk);
+  evictor_.scorer().continue_window(kept.next(), options_.chunk);
   continues_ = true;
   // Scores of another method's policy are not valid for this one.
   const Signals& signals = plan_->signals();

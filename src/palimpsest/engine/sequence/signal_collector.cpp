@@ -1,6 +1,7 @@
 #include "palimpsest/engine/sequence/signal_collector.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "palimpsest/core/growth.h"
@@ -66,9 +67,9 @@ void SignalCollector::begin(SequenceStep& step, Phase phase, long long left) {
     if (signals_.weights()) step.weights = held_.weights(), step.weights_stride = held_.weights_stride();
   } else if (weights) {
     if (signals_.attention_window) {
-      evictor_.count_queries(static_cast<int>(step.tokens.size()), left);
-      step.weights_rows = evictor_.window().rows();
-      step.weights_queries = evictor_.window().queries();
+      evictor_.scorer().count_queries(static_cast<int>(step.tokens.size()), left);
+      step.weights_rows = evictor_.scorer().window().rows();
+      step.weights_queries = evictor_.scorer().window().queries();
     }
     stride_ = 0;
     for (int head = first_head_; head < end_head_; ++head)
@@ -91,15 +92,21 @@ void SignalCollector::fetch_scores() {
 
 void SignalCollector::guard(int head, std::span<float> mask) {
   const int t = cache_.table_of(head);
-  evictor_.guard_of(cache_.table(t), t, mask);
+  const SlotTable& table = std::as_const(cache_).table(t);
+  const Guard guard = evictor_.guard(table, t);
+  const PositionView position = table.position();
+  std::ranges::fill(mask, -std::numeric_limits<float>::infinity());
+  for (int slot = 0; slot < table.slots(); ++slot)
+    if (position[at(slot)] != kNoPosition && guard.admits(position[at(slot)])) mask[at(slot)] = 0;
 }
 
 std::optional<RelativeRange> SignalCollector::victims_within(int head) {
   const int t = cache_.table_of(head);
   const SlotTable& table = std::as_const(cache_).table(t);
-  const auto range = evictor_.victims_within(table, t);
-  if (!range || !table.position().saturated().empty()) return {};
-  return RelativeRange{table.relative_position(range->first), table.relative_position(range->last)};
+  const Guard guard = evictor_.guard(table, t);
+  if (!guard.pins.empty() || !table.position().saturated().empty()) return {};
+  return RelativeRange{table.relative_position(guard.first),
+                       table.relative_position(std::max(guard.first, guard.last))};
 }
 
 void SignalCollector::make_room(Buffers& buffers, std::size_t rows) {
@@ -169,7 +176,7 @@ void SignalCollector::check() {
 
 void SignalCollector::replay(int index) {
   const HeadGeometry& geometry = cache_.geometry();
-  if (signals_.attention_window) evictor_.count_queries(1, -1);
+  if (signals_.attention_window) evictor_.scorer().count_queries(1, -1);
   for (int head = 0; head < geometry.heads(); ++head) {
     if (!decides(head)) continue;
     if (signals_.weights()) {
@@ -221,7 +228,7 @@ void SignalCollector::deliver(const StepSignal& signal, std::span<const float> s
 
 Rows SignalCollector::weights_of(int head) const {
   const bool in_rows = signals_.weights() && signals_.attention_window;
-  const int rows = in_rows ? static_cast<int>(evictor_.window().rows().size()) : 1;
+  const int rows = in_rows ? static_cast<int>(evictor_.scorer().window().rows().size()) : 1;
   return {weights_.of_row[at(cache_.geometry().kv_head_of(head))].data(), rows,
           static_cast<int>(weights_count(*cache_.head(head).slots)), stride_};
 }
