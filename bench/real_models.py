@@ -40,10 +40,10 @@ ONCE = "schedule=prompt+step"
 SHARES = "split=profile"
 ROWS = {
     "full": ("full", 1, 1),
-    "auto": ("auto", 16, 0.81),
-    "auto, cache positions": ("auto:positions=cache", 16, 0.81),
+    "auto": ("auto", 16, 0.96),
+    "auto, critical": ("auto:policy=critical", 16, 0.81),
+    "auto, critical, cache positions": ("auto:policy=critical,positions=cache", 16, 0.81),
     "auto, one share": ("auto:split=uniform", 16, 0.81),
-    "auto, as tokens come": ("auto:policy=keydiff,schedule=step,prompt-max=0", 16, 0.96),
     "keydiff, shares": (f"keydiff:sinks=4,recent=16,{SHARES}", 1, 1),
     "critical, shares": (f"critical:sinks=4,{SHARES},{ONCE}", 1, 0.81),
     "snapkv, shares": (f"snapkv:sinks=4,{SHARES},{ONCE}", 1, 0.82),

@@ -125,6 +125,15 @@ TEST(Resolve, AutoSharesBudgetsAsTheModelsProfileSays) {
     EXPECT_EQ(resolve(parse_method(method), of).split, Split::kProfile) << method;
   for (const char* method : {"auto:split=uniform", "auto:budget=100,policy=tova", "h2o"})
     EXPECT_EQ(resolve(parse_method(method), of).split, Split::kUniform) << method;
+  // They keep what is asked for later and at the prompt's end, so the prompt is not held whole.
+  for (const char* method : {"auto", "auto:budget=100"}) {
+    EXPECT_EQ(resolve(parse_method(method), of).policy, "keydiff");
+    EXPECT_EQ(resolve(parse_method(method), of).schedule, Schedule::kStep);
+    EXPECT_EQ(resolve(parse_method(method), of).prompt_max, 0);
+  }
+  EXPECT_EQ(resolve(parse_method("auto:budget=100,prompt-max=300"), of).prompt_max, 300);
+  EXPECT_EQ(resolve(parse_method("auto:budget=100,policy=critical"), of).schedule, Schedule::kPromptStep);
+  EXPECT_EQ(resolve(parse_method("auto:budget=100,split=uniform"), of).policy, "critical");
   const MethodPlan small(parse_method("auto:budget=100"), of), whole(parse_method("auto"), of);
   EXPECT_GT(small.budgets()[0], 2 * small.budgets()[1]);
   EXPECT_EQ(whole.budgets()[0], whole.budgets()[1]) << "no head may keep more than the trained context";

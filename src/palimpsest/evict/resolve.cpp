@@ -65,8 +65,8 @@ bool fits_context(const MethodPlan& plan) {
 }
 
 // Where a prompt is compressed at its end, by its last queries, which may be the question; where tokens are evicted as
-// they come, by differences of keys, which keep what nobody has asked for yet
-// (docs/decisions/0042-auto-on-real-models.md).
+// they come, by differences of keys, which keep what nobody has asked for yet. With one share for all heads that alone
+// would forget what the question asks for (docs/decisions/0042-auto-on-real-models.md).
 std::string_view policy_at(bool prompts_end) {
   return prompts_end ? "critical" : "keydiff";
 }
@@ -148,6 +148,13 @@ Method resolve(const Method& method, const PlanTarget& target) {
   const bool chooses = out.policy == kAutoPolicy;
   if (chooses) out.policy = policy_at(out.waits_for_prompt() && method.budget != kAutoBudget);
   if (out.split == Split::kAuto) out.split = split_of(out, target);
+  // With shares of heads keydiff keeps what is asked for later, and what is asked at the prompt's end, without holding
+  // the prompt (docs/decisions/0047-auto-as-tokens-come.md).
+  if (chooses && out.split == Split::kProfile && method.prompt_max == kAutoBudget) {
+    out.policy = policy_at(false);
+    out.schedule = Schedule::kStep;
+    out.prompt_max = 0;
+  }
   if (method.budget == kByteBudget) {
     out.budget = of_bytes(out, target);
     out.budget_bytes = 0;
