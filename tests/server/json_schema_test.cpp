@@ -1,5 +1,5 @@
 // JSON schemas as grammars: supported and refused keywords; libllama accepts the grammars.
-#include "palimpsest/server/json_schema.h"
+#include "palimpsest/server/request/json_schema.h"
 
 #include <gtest/gtest.h>
 

@@ -1,0 +1,18 @@
+// Sampling options of requests, under the names of OpenAI, vLLM, llama-server and Ollama.
+#pragma once
+
+#include "palimpsest/server/request/json_fields.h"
+#include "palimpsest/text/sampler_options.h"
+#include "palimpsest/text/vocabulary.h"
+
+namespace palimpsest {
+
+// `out`: the defaults; fields that are given replace them. Throws ApiError that names the invalid field.
+void read_sampling(JsonFields& fields, const Vocabulary& vocabulary, SamplerOptions& out);
+// As a whole: after the grammar is known.
+void check_sampling(const SamplerOptions& options, const Vocabulary& vocabulary);
+
+// Under llama-server's names.
+Json sampling_json(const SamplerOptions& options);
+
+}  // namespace palimpsest
