@@ -1,7 +1,7 @@
 // The replies of Anthropic's /v1/messages: messages of content blocks, the events of a stream, and errors.
 #include <algorithm>
 
-#include "palimpsest/server/reply/reply_writer.h"
+#include "palimpsest/server/apis/reply_writers.h"
 
 namespace palimpsest {
 namespace {

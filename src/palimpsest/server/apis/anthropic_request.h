@@ -1,4 +1,4 @@
-// The requests of Anthropic's /v1/messages and /v1/messages/count_tokens. Its replies: reply_writer.h.
+// The requests of Anthropic's /v1/messages and /v1/messages/count_tokens.
 #pragma once
 
 #include "palimpsest/server/request/completion_request.h"

@@ -1,4 +1,4 @@
-#include "palimpsest/server/reply/reply_writer.h"
+#include "palimpsest/server/apis/reply_writers.h"
 #include "palimpsest/server/request/sampling_fields.h"
 #include "palimpsest/text/utf8.h"
 

@@ -1,4 +1,4 @@
-// The requests of llama-server's /completion and /infill. Their replies: reply_writer.h.
+// The requests of llama-server's /completion and /infill.
 #pragma once
 
 #include <string>

@@ -1,6 +1,6 @@
 // The replies of Ollama's /api/chat and /api/generate: complete objects, and lines of a stream.
+#include "palimpsest/server/apis/reply_writers.h"
 #include "palimpsest/server/reply/iso_time.h"
-#include "palimpsest/server/reply/reply_writer.h"
 
 namespace palimpsest {
 namespace {
@@ -73,6 +73,17 @@ class OllamaWriter final : public ReplyWriter {
 };
 
 }  // namespace
+
+Json ollama_loaded(const std::string& model, bool chat, const std::string& reason) {
+  Json out = {{"model", model}, {"created_at", iso_time()}};
+  if (chat)
+    out["message"] = {{"role", "assistant"}, {"content", ""}};
+  else
+    out["response"] = "";
+  out["done"] = true;
+  out["done_reason"] = reason;
+  return out;
+}
 
 std::unique_ptr<ReplyWriter> ollama_writer(std::string model, bool chat) {
   return std::make_unique<OllamaWriter>(std::move(model), chat);

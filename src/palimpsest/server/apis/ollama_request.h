@@ -1,4 +1,4 @@
-// The requests of Ollama's /api/chat and /api/generate. Its replies: reply_writer.h.
+// The requests of Ollama's /api/chat and /api/generate.
 #pragma once
 
 #include "palimpsest/server/request/completion_request.h"

@@ -1,6 +1,6 @@
 #include <cmath>
 
-#include "palimpsest/server/reply/reply_writer.h"
+#include "palimpsest/server/apis/reply_writers.h"
 #include "palimpsest/text/utf8.h"
 
 namespace palimpsest {

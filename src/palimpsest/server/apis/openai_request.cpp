@@ -14,18 +14,19 @@ namespace {
 
 constexpr std::size_t kMaxEcho = std::size_t{8} << 20;  // bytes of prompts in an answer
 
-void read_prompts(const Json* prompt, bool echo, const ServedModel& model, CompletionRequest& out) {
-  const auto add = [&](const Json& one) {
-    out.prompts.push_back(read_prompt(one, "prompt", model, !out.restore.empty()));
+void read_prompts(JsonFields& fields, bool echo, const ServedModel& model, CompletionRequest& out) {
+  const bool continues = !out.restore.empty();
+  const Json none = "";
+  const Json& given = continues && fields.take("prompt") == nullptr ? none : fields.need("prompt");
+  fields.end();
+  const auto prompts = list_prompts(fields, "prompt", given);
+  check_choices(prompts.size(), out.n, "n");
+  for (const auto& [path, prompt] : prompts) {
+    out.prompts.push_back(read_prompt(*prompt, path, model, continues));
     if (echo)
-      out.echo.push_back(one.is_string() ? one.get<std::string>() : model.vocabulary->detokenize(out.prompts.back()));
-  };
-  if (prompt == nullptr && !out.restore.empty()) return add("");
-  if (prompt == nullptr) fail_field("prompt", "'prompt' is missing");
-  if (!is_list_of_prompts(*prompt)) return add(*prompt);
-  if (prompt->empty()) fail_field("prompt", "'prompt' is an empty list");
-  check_choices(prompt->size(), out.n);
-  for (const Json& one : *prompt) add(one);
+      out.echo.push_back(prompt->is_string() ? prompt->get<std::string>()
+                                             : model.vocabulary->detokenize(out.prompts.back()));
+  }
 }
 
 // Each answer returns its prompt.
@@ -38,9 +39,9 @@ void check_echo(const CompletionRequest& request) {
 }
 
 // Prompts with log probabilities are read token by token, as texts are.
-void check_echo_logs(const CompletionRequest& request) {
+void check_echo_logs(const CompletionRequest& request, const std::string& limit) {
   if (!request.echo_logs) {
-    if (request.request.max_tokens == 0) fail_field("max_tokens", "'max_tokens' 0 needs 'echo' and 'logprobs'");
+    if (request.request.max_tokens == 0) fail_field(limit, "'{}' 0 needs 'echo' and 'logprobs'", limit);
     return;
   }
   const auto excludes = [](bool other, const char* name) {
@@ -51,7 +52,7 @@ void check_echo_logs(const CompletionRequest& request) {
   excludes(request.request.drafts.max > 0, "speculative");
   for (const SharedTokens& prompt : request.prompts)
     if (prompt.size() < 2 && request.request.max_tokens == 0)
-      fail_field("max_tokens", "'max_tokens' is 0, and a prompt of one token has no log probabilities");
+      fail_field(limit, "'{}' is 0, and a prompt of one token has no log probabilities", limit);
 }
 
 void read_logprobs(JsonFields& fields, bool chat, Request& out) {
@@ -61,23 +62,51 @@ void read_logprobs(JsonFields& fields, bool chat, Request& out) {
   }
   const bool wanted = fields.boolean("logprobs", false);
   const bool counted = fields.take("top_logprobs") != nullptr;
-  if (counted && !wanted) fail_field("top_logprobs", "'top_logprobs' needs 'logprobs': true");
+  if (counted && !wanted) fields.refuse("top_logprobs", "needs 'logprobs': true");
   const auto top = static_cast<int>(fields.integer("top_logprobs", 0, 0, 20));
   if (wanted) out.top_logprobs = top;
 }
 
 // `max_tokens` and its other names. -1: as many as fit into the trained context, see until_context().
-long long read_limit(JsonFields& fields, bool chat, const ServedModel& model) {
+void read_limit(JsonFields& fields, const ServedModel& model, CompletionInput& input) {
+  const bool chat = input.chat.has_value();
   std::optional<long long> limit;
   for (const char* name : {"max_completion_tokens", "max_tokens", "n_predict"}) {
     if (fields.take(name) == nullptr) continue;
     const long long given = fields.integer(name, 0, -1, kMaxAnswerTokens);
-    if (chat && given == 0) fail_field(name, "'{}' must be at least 1 (-1: up to the trained context)", name);
-    if (limit && *limit != given)
-      fail_field(name, "'{}' has another name in this request, with another value: give one", name);
+    if (chat && given == 0) fields.refuse(name, "must be at least 1 (-1: up to the trained context)");
+    if (limit && *limit != given) fields.refuse(name, "has another name in this request, with another value: give one");
     limit = given;
+    input.names.limit = name;
   }
-  return limit.value_or(chat ? model.default_max_tokens : model.completion_max_tokens.value_or(16));
+  input.request.request.max_tokens =
+      limit.value_or(chat ? model.default_max_tokens : model.completion_max_tokens.value_or(16));
+}
+
+// "grammar" or "json_schema" (llama-server's), or "response_format".
+void read_output(JsonFields& fields, StructuredOutput& out) {
+  read_grammar(fields, out);
+  if (const Json* schema = fields.take("json_schema")) {
+    if (!out.grammar.empty() || fields.take("response_format") != nullptr)
+      fields.refuse("json_schema", "with 'grammar' or 'response_format': leave the others out");
+    return read_schema(*schema, "json_schema", true, out);
+  }
+  fields.object("response_format", [&](JsonFields& format) {
+    const std::string type = format.text("type", "");
+    if (!out.grammar.empty() && type != "text")
+      fields.refuse("grammar", "and 'response_format' exclude each other: leave one of them out");
+    if (type == "json_object") {
+      const Json* schema = format.take("schema");  // as llama-server has it
+      read_schema(schema == nullptr ? kAnyObject : *schema, format.path("schema"), true, out);
+    } else if (type == "json_schema") {
+      format.need_object("json_schema", [&](JsonFields& named) {
+        named.ignore({"name", "description"});
+        read_schema(named.need("schema"), named.path("schema"), named.boolean("strict", true), out);
+      });
+    } else if (type != "text") {
+      format.refuse("type", "must be text, json_object or json_schema");
+    }
+  });
 }
 
 // Hints that change no answer, and fields that may only have their default.
@@ -87,7 +116,7 @@ void read_hints(JsonFields& fields) {
                  "skip_special_tokens", "spaces_between_special_tokens", "include_reasoning", "stream_include_usage"});
   const auto only = [&](const char* name, const Json& value) {
     const Json* given = fields.take(name);
-    if (given != nullptr && *given != value) fail_field(name, "'{}' may only be {}", name, value.dump());
+    if (given != nullptr && *given != value) fields.refuse(name, "may only be {}", value.dump());
   };
   only("modalities", Json::array({"text"}));
   only("best_of", 1);
@@ -106,20 +135,18 @@ CompletionInput read_openai(const Json& body, bool chat, const ServedModel& mode
   check_model(fields.text("model", model.name), model);
   out.n = static_cast<int>(fields.integer("n", 1, 1, kMaxChoices));
   out.stream = fields.boolean("stream", false);
-  if (const Json* options = fields.take("stream_options")) {
-    if (!out.stream) fail_field("stream_options", "'stream_options' needs 'stream': true");
-    JsonFields of(*options, "stream_options.");
-    out.include_usage = of.boolean("include_usage", false);
-    of.ignore({"include_obfuscation"});
-    of.end();
-  }
-  read_stop(fields.take("stop"), "stop", out.stop);
+  fields.object("stream_options", [&](JsonFields& options) {
+    if (!out.stream) fields.refuse("stream_options", "needs 'stream': true");
+    out.include_usage = options.boolean("include_usage", false);
+    options.ignore({"include_obfuscation"});
+  });
+  read_stop(fields, "stop", out.stop);
   read_logprobs(fields, chat, out.request);
-  out.request.max_tokens = read_limit(fields, chat, model);
+  read_limit(fields, model, input);
   out.request.ignore_end = fields.boolean("ignore_eos", false);
   input.has_seed = fields.take("seed") != nullptr;
   read_sampling(fields, *model.vocabulary, out.request.sampler);
-  input.output = read_structured_output(fields);
+  read_output(fields, input.output);
   read_cache_fields(fields, model, input);
   read_stream_reports(fields, out);
   out.verbose = fields.boolean("verbose", false);
@@ -129,13 +156,11 @@ CompletionInput read_openai(const Json& body, bool chat, const ServedModel& mode
     fields.end();
     return input;
   }
-  const Json* prompt = fields.take("prompt");
   const bool echo = fields.boolean("echo", false);
   out.echo_logs = echo && out.request.top_logprobs >= 0;
-  fields.end();
-  read_prompts(prompt, echo && !out.echo_logs, model, out);
+  read_prompts(fields, echo && !out.echo_logs, model, out);
   check_echo(out);
-  check_echo_logs(out);
+  check_echo_logs(out, input.names.limit);
   return input;
 }
 

@@ -1,6 +1,6 @@
 // The replies of /v1/responses: output items, and the events of a stream.
+#include "palimpsest/server/apis/reply_writers.h"
 #include "palimpsest/server/log.h"
-#include "palimpsest/server/reply/reply_writer.h"
 
 namespace palimpsest {
 namespace {

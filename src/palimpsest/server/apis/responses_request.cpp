@@ -8,10 +8,8 @@
 namespace palimpsest {
 namespace {
 
-std::string read_response_content(JsonFields& fields, const char* name) {
-  const Json* content = fields.take(name);
-  if (content == nullptr) fail_field(fields.path(name), "'{}' is missing", fields.path(name));
-  return read_text_parts(*content, fields.path(name), {"input_text", "output_text", "text", "refusal"});
+std::string read_content(JsonFields& item, const char* name) {
+  return read_text_parts(item, name, {"input_text", "output_text", "text", "refusal"});
 }
 
 // Reasoning and calls in a row are of one message of the assistant, with the text before them.
@@ -20,98 +18,43 @@ ChatMessage& of_assistant(std::vector<ChatMessage>& chat) {
   return chat.back();
 }
 
-void read_item(const Json& item, const std::string& where, std::vector<ChatMessage>& chat) {
-  JsonFields fields(item, where + ".");
-  fields.ignore({"id", "status"});
-  const std::string type = fields.text("type", "message");
-  if (type == "reasoning") return;  // is not read again
+void read_item(JsonFields& item, std::vector<ChatMessage>& chat) {
+  const std::string type = item.text("type", "message");
+  if (type == "reasoning") return item.ignore_rest();  // is not read again
+  item.ignore({"id", "status"});
   if (type == "function_call") {
-    of_assistant(chat).tool_calls.push_back({.id = fields.text("call_id", ""),
-                                             .name = fields.text("name", ""),
-                                             .arguments = call_arguments(fields.take("arguments"))});
+    of_assistant(chat).tool_calls.push_back({.id = item.text("call_id", ""),
+                                             .name = item.text("name", ""),
+                                             .arguments = call_arguments(item.take("arguments"))});
   } else if (type == "function_call_output") {
-    chat.push_back({.role = "tool", .content = read_response_content(fields, "output")});
-    chat.back().tool_call_id = fields.text("call_id", "");
+    chat.push_back({.role = "tool", .content = read_content(item, "output")});
+    chat.back().tool_call_id = item.text("call_id", "");
   } else if (type == "message") {
-    std::string role = fields.text("role", "");
+    std::string role = item.text("role", "");
     if (role == "developer") role = "system";
     if (role != "system" && role != "user" && role != "assistant")
-      fail_field(fields.path("role"), "'{}' must be system, developer, user or assistant", fields.path("role"));
-    chat.push_back({.role = role, .content = read_response_content(fields, "content")});
+      item.refuse("role", "must be system, developer, user or assistant");
+    chat.push_back({.role = role, .content = read_content(item, "content")});
   } else {
-    fail_field(fields.path("type"), "'{}' is '{}', which is not supported", fields.path("type"), type);
-  }
-  fields.end();
-}
-
-void read_response_tools(const Json* tools, ChatInput& chat) {
-  if (tools == nullptr) return;
-  if (!tools->is_array()) fail_field("tools", "'tools' must be a list");
-  for (std::size_t i = 0; i < tools->size(); ++i) {
-    JsonFields fields((*tools)[i], fmt::format("tools[{}].", i));
-    if (const std::string type = fields.text("type", ""); type != "function")
-      fail_field(fields.path("type"), "'{}' is '{}': function is supported", fields.path("type"), type);
-    add_tool({.name = fields.text("name", ""),
-              .name_field = fields.path("name"),
-              .description = fields.text("description", ""),
-              .parameters = fields.take("parameters"),
-              .parameters_field = fields.path("parameters"),
-              .strict = fields.boolean("strict", false)},
-             chat);
-    fields.end();
+    item.refuse("type", "is '{}', which is not supported", type);
   }
 }
 
-// "auto", "none", "required", or {"type": "function", "name": NAME}.
-void read_response_tool_choice(const Json* choice, ChatInput& chat) {
-  if (choice == nullptr || *choice == "auto") return;
-  if (*choice == "none") {
-    chat.tool_choice = ToolChoice::kNone;
-    return;
-  }
-  if (chat.tools.empty()) fail_field("tool_choice", "'tool_choice' needs 'tools'");
-  chat.tool_choice = ToolChoice::kRequired;
-  if (*choice == "required") return;
-  if (!choice->is_object())
-    fail_field("tool_choice", "'tool_choice' must be auto, none, required or the name of a function");
-  JsonFields fields(*choice, "tool_choice.");
-  if (fields.text("type", "function") != "function")
-    fail_field("tool_choice.type", "'tool_choice.type' must be function");
-  require_tool(fields.text("name", ""), fields.path("name"), chat);
-  fields.end();
-}
-
-void read_response_format(const Json* text, StructuredOutput& output) {
-  if (text == nullptr) return;
-  JsonFields fields(*text, "text.");
-  fields.ignore({"verbosity"});
-  if (const Json* format = fields.take("format")) {
-    output.field = "text.format";
-    JsonFields of(*format, "text.format.");
-    const std::string type = of.text("type", "");
-    if (type == "json_object") {
-      read_schema(Json{{"type", "object"}}, "text.format", true, output);
-    } else if (type == "json_schema") {
-      of.ignore({"name", "description"});
-      const Json* schema = of.take("schema");
-      if (schema == nullptr) fail_field("text.format.schema", "'text.format.schema' is missing");
-      read_schema(*schema, "text.format.schema", of.boolean("strict", true), output);
-    } else if (type != "text") {
-      fail_field("text.format.type", "'text.format.type' must be text, json_object or json_schema");
-    }
-    of.end();
-  }
-  fields.end();
-}
-
-// {"effort": "low", "summary": "auto"}
-void read_reasoning(const Json* reasoning, ChatInput& chat) {
-  if (reasoning == nullptr) return;
-  JsonFields fields(*reasoning, "reasoning.");
-  fields.ignore({"summary", "generate_summary"});
-  if (const std::string effort = fields.text("effort", ""); !effort.empty())
-    chat.variables["reasoning_effort"] = Json(effort).dump();
-  fields.end();
+void read_text_format(JsonFields& fields, StructuredOutput& output) {
+  fields.object("text", [&](JsonFields& text) {
+    text.ignore({"verbosity"});
+    text.object("format", [&](JsonFields& format) {
+      const std::string type = format.text("type", "");
+      if (type == "json_object") {
+        read_schema(kAnyObject, text.path("format"), true, output);
+      } else if (type == "json_schema") {
+        format.ignore({"name", "description"});
+        read_schema(format.need("schema"), format.path("schema"), format.boolean("strict", true), output);
+      } else if (type != "text") {
+        format.refuse("type", "must be text, json_object or json_schema");
+      }
+    });
+  });
 }
 
 Json items_of(const Json* input) {
@@ -123,38 +66,44 @@ Json items_of(const Json* input) {
 
 }  // namespace
 
-ResponseRequest read_response(const Json& body, const Json& previous, const ServedModel& model) {
+ResponsesRequest read_responses(const Json& body, const Json& previous, const ServedModel& model) {
   JsonFields fields(body);
-  if (fields.boolean("background", false)) fail_field("background", "'background' is not supported");
-  fields.ignore({"include", "truncation", "metadata", "store", "user", "service_tier", "safety_identifier",
-                 "prompt_cache_key", "prompt_cache_retention", "max_tool_calls", "top_logprobs", "previous_response_id",
-                 "stream_options", "timings_per_token", "return_progress"});
-  ResponseRequest out{.input = CompletionInput(model), .items = previous};
+  if (fields.boolean("background", false)) fields.refuse("background", "is not supported");
+  fields.ignore({"include", "truncation", "metadata", "user", "service_tier", "safety_identifier", "prompt_cache_key",
+                 "prompt_cache_retention", "max_tool_calls", "top_logprobs", "previous_response_id", "stream_options",
+                 "timings_per_token", "return_progress"});
+  ResponsesRequest out{
+      .input = CompletionInput(model), .store = fields.boolean("store", true), .items = items_of(fields.take("input"))};
   CompletionInput& input = out.input;
   CompletionRequest& request = input.request;
   ChatInput& chat = input.chat.emplace();
-  input.messages_field = "input";
-  input.limit_field = "max_output_tokens";
+  input.names.messages = "input";
+  input.names.limit = "max_output_tokens";
   check_model(fields.text("model", model.name), model);
   request.stream = fields.boolean("stream", false);
   if (const std::string text = fields.text("instructions", ""); !text.empty())
     chat.messages.push_back({.role = "system", .content = text});
-  for (std::size_t i = 0; i < previous.size(); ++i)
-    read_item(previous[i], fmt::format("previous_response[{}]", i), chat.messages);
-  const Json items = items_of(fields.take("input"));
-  for (std::size_t i = 0; i < items.size(); ++i) {
-    read_item(items[i], fmt::format("input[{}]", i), chat.messages);
-    out.items.push_back(items[i]);
-  }
-  if (chat.messages.empty()) fail_field("input", "'input' must have at least one message");
+  const auto read = [&](JsonFields& item) { read_item(item, chat.messages); };
+  JsonFields::each(previous, "previous_response", read);
+  JsonFields::each(out.items, "input", read);
+  out.items.insert(out.items.begin(), previous.begin(), previous.end());
+  if (chat.messages.empty()) fields.refuse("input", "must have at least one message");
   link_calls(chat.messages);
   continue_last(chat);
-  read_response_tools(fields.take("tools"), chat);
-  read_response_tool_choice(fields.take("tool_choice"), chat);
+  fields.list("tools", [&](JsonFields& tool) {
+    if (const std::string type = tool.text("type", ""); type != "function")
+      tool.refuse("type", "is '{}': function is supported", type);
+    read_tool(tool, "parameters", chat);
+  });
+  read_tool_choice(fields, require_tool, chat);
   chat.parallel_tool_calls = fields.boolean("parallel_tool_calls", true);
-  read_template_variables(fields.take("chat_template_kwargs"), chat);
-  read_reasoning(fields.take("reasoning"), chat);
-  read_response_format(fields.take("text"), input.output);
+  read_template_variables(fields, chat);
+  fields.object("reasoning", [&](JsonFields& reasoning) {
+    reasoning.ignore({"summary", "generate_summary"});
+    if (const std::string effort = reasoning.text("effort", ""); !effort.empty())
+      chat.variables["reasoning_effort"] = Json(effort).dump();
+  });
+  read_text_format(fields, input.output);
   request.request.max_tokens = fields.integer("max_output_tokens", model.default_max_tokens, 1, kMaxAnswerTokens);
   input.has_seed = fields.take("seed") != nullptr;
   read_sampling(fields, *model.vocabulary, request.request.sampler);

@@ -1,4 +1,4 @@
-// The requests of OpenAI's /v1/responses. Its replies: reply_writer.h.
+// The requests of OpenAI's /v1/responses.
 #pragma once
 
 #include <string>
@@ -7,12 +7,13 @@
 
 namespace palimpsest {
 
-struct ResponseRequest {
+struct ResponsesRequest {
   CompletionInput input;
-  Json items;  // of the input, after those of the response that this one continues; without `instructions`
+  bool store = true;
+  Json items = {};  // of the input, after those of the response that this one continues; without `instructions`
 };
 
 // `previous`: the items of the response that this one continues, or an empty list. Throws ApiError.
-ResponseRequest read_response(const Json& body, const Json& previous, const ServedModel& model);
+ResponsesRequest read_responses(const Json& body, const Json& previous, const ServedModel& model);
 
 }  // namespace palimpsest

@@ -1,18 +1,16 @@
-#include "palimpsest/server/endpoints/embedding_endpoints.h"
-
-#include <httplib.h>
-
+#include <algorithm>
 #include <bit>
 #include <charconv>
+#include <cmath>
+#include <functional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 
-#include "palimpsest/server/apis/ollama_request.h"
-#include "palimpsest/server/http/json_response.h"
-#include "palimpsest/server/reply/text_embeddings.h"
-#include "palimpsest/server/request/json_fields.h"
-#include "palimpsest/server/service.h"
+#include "palimpsest/server/apis/embeddings_request.h"
+#include "palimpsest/server/endpoints/endpoints.h"
+#include "palimpsest/server/log.h"
 
 namespace palimpsest {
 namespace {
@@ -49,67 +47,82 @@ std::string base64(const std::vector<float>& vector) {
   return out;
 }
 
-}  // namespace
+struct Document {
+  std::size_t index = 0;
+  double score = 0;
+};
 
-void embed(Service& service, const ServerOptions& options, const httplib::Request& in, httplib::Response& out) {
-  const Json body = parse_json(in.body);
-  JsonFields fields(body);
-  fields.ignore({"user", "metadata", "priority", "request_id"});
-  check_model(fields.text("model", service.model().name), service.model());
-  const std::string format = fields.text("encoding_format", "float");
-  if (format != "float" && format != "base64")
-    fail_field("encoding_format", "'encoding_format' is '{}': float and base64 are supported", format);
-  EmbeddingInput asked = read_texts(fields, "input", service);
-  fields.end();
-  ReplyUsage usage;
-  const auto vectors = text_embeddings(service, options, std::move(asked), in, usage);
-  Json data = Json::array();
-  for (std::size_t i = 0; i < vectors.size(); ++i)
-    data.push_back({{"object", "embedding"},
-                    {"index", i},
-                    {"embedding", format == "base64" ? Json(base64(vectors[i])) : numbers(vectors[i])}});
-  const Json answer = {{"object", "list"},
-                       {"data", std::move(data)},
-                       {"model", service.model().name},
-                       {"usage",
-                        {{"prompt_tokens", usage.prompt_tokens},
-                         {"total_tokens", usage.prompt_tokens},
-                         {"evicted_tokens", usage.evicted_tokens}}}};
-  reply_json(answer, out);
+double cosine(std::span<const float> a, std::span<const float> b) {
+  double ab = 0, aa = 0, bb = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    ab += static_cast<double>(a[i]) * b[i];
+    aa += static_cast<double>(a[i]) * a[i];
+    bb += static_cast<double>(b[i]) * b[i];
+  }
+  return aa > 0 && bb > 0 ? ab / std::sqrt(aa * bb) : 0;
 }
 
-void embed_for_ollama(Service& service, const ServerOptions& options, const httplib::Request& in,
-                      httplib::Response& out) {
-  const Json body = parse_json(in.body);
-  JsonFields fields(body);
-  fields.ignore({"truncate", "options", "keep_alive"});
-  check_model(without_latest(fields.text("model", service.model().name)), service.model());
-  EmbeddingInput asked = read_texts(fields, "input", service);
-  fields.end();
+}  // namespace
+
+void embed(const HttpCall& call) {
+  const OpenAiEmbeddingsRequest request = read_openai_embeddings(parse_json(call.in.body), call.model(), call.hyper());
+  ReplyUsage usage;
+  Json data = Json::array();
+  for (const auto& vector : text_embeddings(call, request.input, usage))
+    data.push_back({{"object", "embedding"},
+                    {"index", data.size()},
+                    {"embedding", request.base64 ? Json(base64(vector)) : numbers(vector)}});
+  call.reply({{"object", "list"},
+              {"data", std::move(data)},
+              {"model", call.model().name},
+              {"usage",
+               {{"prompt_tokens", usage.prompt_tokens},
+                {"total_tokens", usage.prompt_tokens},
+                {"evicted_tokens", usage.evicted_tokens}}}});
+}
+
+void ollama_embed(const HttpCall& call) {
+  const EmbeddingInput input = read_ollama_embeddings(parse_json(call.in.body), false, call.model(), call.hyper());
   ReplyUsage usage;
   const auto start = Clock::now();
   Json embeddings = Json::array();
-  for (const auto& vector : text_embeddings(service, options, std::move(asked), in, usage))
-    embeddings.push_back(numbers(vector));
-  const Json answer = {{"model", service.model().name},
-                       {"embeddings", std::move(embeddings)},
-                       {"total_duration", std::chrono::nanoseconds(Clock::now() - start).count()},
-                       {"load_duration", 0},
-                       {"prompt_eval_count", usage.prompt_tokens}};
-  reply_json(answer, out);
+  for (const auto& vector : text_embeddings(call, input, usage)) embeddings.push_back(numbers(vector));
+  call.reply({{"model", call.model().name},
+              {"embeddings", std::move(embeddings)},
+              {"total_duration", std::chrono::nanoseconds(Clock::now() - start).count()},
+              {"load_duration", 0},
+              {"prompt_eval_count", usage.prompt_tokens}});
 }
 
-void embed_one_for_ollama(Service& service, const ServerOptions& options, const httplib::Request& in,
-                          httplib::Response& out) {
-  const Json body = parse_json(in.body);
-  JsonFields fields(body);
-  fields.ignore({"options", "keep_alive"});
-  check_model(without_latest(fields.text("model", service.model().name)), service.model());
-  EmbeddingInput asked = read_texts(fields, "prompt", service);
-  fields.end();
-  if (asked.texts.size() > 1) fail_field("prompt", "'prompt' must be a string");
+void ollama_embeddings(const HttpCall& call) {
+  const EmbeddingInput input = read_ollama_embeddings(parse_json(call.in.body), true, call.model(), call.hyper());
   ReplyUsage usage;
-  reply_json({{"embedding", numbers(text_embeddings(service, options, std::move(asked), in, usage).front())}}, out);
+  call.reply({{"embedding", numbers(text_embeddings(call, input, usage).front())}});
+}
+
+// By the cosine of their embeddings, as vLLM does with models for embeddings.
+void rerank(const HttpCall& call) {
+  const RerankRequest request = read_rerank(parse_json(call.in.body), call.model(), call.hyper());
+  ReplyUsage usage;
+  const auto vectors = text_embeddings(call, request.input, usage);
+  std::vector<Document> order;
+  for (std::size_t i = 0; i < request.documents.size(); ++i)
+    order.push_back({i, cosine(vectors.front(), vectors[i + 1])});
+  std::ranges::stable_sort(order, std::greater(), &Document::score);
+  order.resize(request.top);
+  Json results = Json::array();
+  for (const auto& [index, score] : order) {
+    const std::string& text = request.documents[index];
+    results.push_back({{"index", index}, {request.bare_list ? "score" : "relevance_score", score}});
+    if (request.return_texts && request.bare_list) results.back()["text"] = text;
+    if (request.return_texts && !request.bare_list) results.back()["document"] = {{"text", text}};
+  }
+  if (request.bare_list) return call.reply(results);
+  call.reply({{"id", new_id("rerank-")},
+              {"object", "list"},
+              {"model", call.model().name},
+              {"results", std::move(results)},
+              {"usage", {{"prompt_tokens", usage.prompt_tokens}, {"total_tokens", usage.prompt_tokens}}}});
 }
 
 }  // namespace palimpsest

@@ -1,5 +1,3 @@
-#include "palimpsest/server/endpoints/ollama_model_endpoints.h"
-
 #include <fmt/ranges.h>
 #include <ggml.h>
 #include <httplib.h>
@@ -12,12 +10,12 @@
 #include "palimpsest/core/gguf_file.h"
 #include "palimpsest/core/letter_case.h"
 #include "palimpsest/core/sha256.h"
+#include "palimpsest/core/version.h"
 #include "palimpsest/server/apis/ollama_request.h"
-#include "palimpsest/server/http/json_response.h"
+#include "palimpsest/server/endpoints/endpoints.h"
 #include "palimpsest/server/reply/iso_time.h"
 #include "palimpsest/server/request/json_fields.h"
 #include "palimpsest/server/request/sampling_fields.h"
-#include "palimpsest/server/service.h"
 #include "palimpsest/text/infill.h"
 
 namespace palimpsest {
@@ -85,8 +83,8 @@ void read_metadata(const GgufFile& file, ModelFile& out) {
   out.info["general.parameter_count"] = static_cast<long long>(out.parameters);
 }
 
-ModelFile model_file(Service& service) {
-  const Model& model = service.scheduler().decoder().model();
+ModelFile model_file(const HttpCall& call) {
+  const Model& model = call.service->scheduler().decoder().model();
   ModelFile out{.digest = sha256_hex(model.hyper().name), .modified = iso_time()};
   if (!model.path().empty()) {
     const GgufFile file = GgufFile::open(model.path());
@@ -108,8 +106,8 @@ ModelFile model_file(Service& service) {
   return out;
 }
 
-Json entry(Service& service, const ModelFile& file) {
-  const std::string name = service.model().name + ":latest";
+Json entry(const HttpCall& call, const ModelFile& file) {
+  const std::string name = call.model().name + ":latest";
   return {{"name", name}, {"model", name}, {"size", file.size}, {"digest", file.digest}, {"details", file.details}};
 }
 
@@ -133,51 +131,43 @@ std::string parameters_of(const ServedModel& model) {
 
 }  // namespace
 
-void ollama_tags(Service& service, httplib::Response& out) {
-  const ModelFile file = model_file(service);
-  Json one = entry(service, file);
+void ollama_tags(const HttpCall& call) {
+  const ModelFile file = model_file(call);
+  Json one = entry(call, file);
   one["modified_at"] = file.modified;
-  reply_json({{"models", Json::array({std::move(one)})}}, out);
+  call.reply({{"models", Json::array({std::move(one)})}});
 }
 
-void ollama_ps(Service& service, httplib::Response& out) {
-  Json one = entry(service, model_file(service));
+void ollama_ps(const HttpCall& call) {
+  Json one = entry(call, model_file(call));
   one["expires_at"] = kNever;
   one["size_vram"] = 0;
-  one["context_length"] = service.scheduler().decoder().model().hyper().trained_context;
-  reply_json({{"models", Json::array({std::move(one)})}}, out);
+  one["context_length"] = call.hyper().trained_context;
+  call.reply({{"models", Json::array({std::move(one)})}});
 }
 
-void ollama_show(Service& service, const httplib::Request& in, httplib::Response& out) {
-  const ServedModel& model = service.model();
-  const Json body = parse_json(in.body);
+void ollama_show(const HttpCall& call) {
+  const ServedModel& model = call.model();
+  const Json body = parse_json(call.in.body);
   JsonFields fields(body);
   const std::string name = fields.text("model", fields.text("name", ""));
   if (name.empty()) fail_field("model", "'model' is missing");
   fields.ignore({"verbose", "system", "template", "options"});
   fields.end();
   check_model(without_latest(name), model);
-  const ModelFile file = model_file(service);
+  const ModelFile file = model_file(call);
   const std::string text = model.chat_template == nullptr ? "" : model.chat_template->source();
-  reply_json({{"modelfile", fmt::format("# {}\nFROM {}\n", name, model.name)},
+  call.reply({{"modelfile", fmt::format("# {}\nFROM {}\n", name, model.name)},
               {"parameters", parameters_of(model)},
               {"template", text},
               {"details", file.details},
               {"model_info", file.info},
               {"capabilities", capabilities_of(model)},
-              {"modified_at", file.modified}},
-             out);
+              {"modified_at", file.modified}});
 }
 
-Json ollama_loaded(const std::string& model, bool chat, const std::string& reason) {
-  Json out = {{"model", model}, {"created_at", iso_time()}};
-  if (chat)
-    out["message"] = {{"role", "assistant"}, {"content", ""}};
-  else
-    out["response"] = "";
-  out["done"] = true;
-  out["done_reason"] = reason;
-  return out;
+void ollama_version(const HttpCall& call) {
+  call.reply({{"version", version()}});
 }
 
 }  // namespace palimpsest

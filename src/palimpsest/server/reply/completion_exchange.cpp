@@ -1,17 +1,13 @@
 #include "palimpsest/server/reply/completion_exchange.h"
 
-#include <httplib.h>
-
 #include <algorithm>
 #include <deque>
 #include <optional>
 
 #include "palimpsest/engine/snapshot.h"
-#include "palimpsest/server/http/json_response.h"
 #include "palimpsest/server/log.h"
 #include "palimpsest/server/reply/answer_listener.h"
 #include "palimpsest/server/reply/memory_events.h"
-#include "palimpsest/server/service.h"
 #include "palimpsest/text/reply_reader.h"
 
 namespace palimpsest {
@@ -27,11 +23,11 @@ constexpr std::size_t kUnbounded = ~std::size_t{0};
 // One completion request in progress.
 class Exchange {
  public:
-  Exchange(std::shared_ptr<Service> service, CompletionRequest request, std::unique_ptr<ReplyWriter> form,
+  Exchange(std::shared_ptr<Service> service, CompletionRequest request, std::unique_ptr<ReplyWriter> writer,
            const ServerOptions& options)
       : service_(std::move(service)),
         request_(std::move(request)),
-        writer_(std::move(form)),
+        writer_(std::move(writer)),
         ticket_(*service_),
         ping_interval_(options.ping_interval),
         count_(static_cast<int>(request_.prompts.size()) * request_.n),
@@ -306,30 +302,23 @@ class Exchange {
 
 }  // namespace
 
-ReplyHead reply_head(const Service& service, bool chat, const char* prefix) {
-  ReplyHead head{.chat = chat,
-                 .id = new_id(prefix),
-                 .model = service.model().name,
-                 .created = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now())};
+ReplyHead reply_head(const HttpCall& call, bool chat, const char* prefix) {
+  ReplyHead head{.chat = chat, .id = new_id(prefix), .model = call.model().name, .created = std::time(nullptr)};
   log_fields()["id"] = head.id;
   return head;
 }
 
-void complete(const std::shared_ptr<Service>& service, CompletionRequest completion, std::unique_ptr<ReplyWriter> form,
-              const ServerOptions& options, const httplib::Request& request, httplib::Response& response) {
-  if (!completion.save.empty()) service->sessions(completion.request.scope);  // throws if sessions are disabled
-  if (!completion.restore.empty()) {
-    Sessions& sessions = service->sessions(completion.request.scope);
-    completion.request.resume = sessions.open(completion.restore, service->scheduler().decoder().model());
-    if (!completion.has_cache) completion.request.method = completion.request.resume->method();
+void run_completion(const HttpCall& call, CompletionRequest request, std::unique_ptr<ReplyWriter> writer) {
+  request.request.scope = call.key();
+  if (!request.save.empty()) call.sessions();  // throws if sessions are disabled
+  if (!request.restore.empty()) {
+    request.request.resume = call.sessions().open(request.restore, call.service->scheduler().decoder().model());
+    if (!request.has_cache) request.request.method = request.request.resume->method();
   }
-  auto exchange = std::make_shared<Exchange>(service, std::move(completion), std::move(form), options);
-  if (!exchange->streams()) {
-    reply_json(exchange->whole(request), response);
-    return;
-  }
-  response.set_header("Cache-Control", "no-store");
-  response.set_chunked_content_provider(
+  auto exchange = std::make_shared<Exchange>(call.service, std::move(request), std::move(writer), call.options);
+  if (!exchange->streams()) return call.reply(exchange->whole(call.in));
+  call.out.set_header("Cache-Control", "no-store");
+  call.out.set_chunked_content_provider(
       exchange->stream_type(),
       [exchange](std::size_t, httplib::DataSink& sink) {
         try {

@@ -15,7 +15,7 @@
 namespace palimpsest {
 namespace {
 
-constexpr std::size_t kMaxToolName = 128;
+constexpr std::size_t kMaxTools = 128, kMaxToolName = 128;
 
 // Names end up in grammars, and in text that is parsed again.
 bool is_tool_name(const std::string& name) {
@@ -66,31 +66,56 @@ void check_output(const ChatInput& chat, StructuredOutput& output) {
 
 }  // namespace
 
-void add_tool(const ToolInput& tool, ChatInput& chat) {
+void read_tool(JsonFields& fields, const char* schema, ChatInput& chat, bool may_be_strict) {
   if (chat.tools.size() >= kMaxTools) fail_field("tools", "'tools' must be a list of at most {}", kMaxTools);
-  if (!is_tool_name(tool.name))
-    fail_field(tool.name_field, "'{}' must be 1 to {} letters, digits, '_', '-' and '.'", tool.name_field,
-               kMaxToolName);
-  if (std::ranges::find(chat.tools, tool.name, &Tool::name) != chat.tools.end())
-    fail_field(tool.name_field, "two tools have the name '{}'", tool.name);
-  const Json* const given = tool.parameters;
+  Tool out{.name = fields.text("name", ""),
+           .description = fields.text("description", ""),
+           .parameters = kNoParameters,
+           .strict = fields.boolean("strict", false) && may_be_strict};
+  if (!is_tool_name(out.name)) fields.refuse("name", "must be 1 to {} letters, digits, '_', '-' and '.'", kMaxToolName);
+  if (std::ranges::find(chat.tools, out.name, &Tool::name) != chat.tools.end())
+    fail_field(fields.path("name"), "two tools have the name '{}'", out.name);
+  const Json* const given = fields.take(schema);
   const bool any = given == nullptr || (given->is_structured() && given->empty());
-  const SchemaOptions options{.mode = tool.strict ? SchemaMode::kStrict : SchemaMode::kLenient,
+  if (!any) out.parameters = dump(*given);
+  const SchemaOptions options{.mode = out.strict ? SchemaMode::kStrict : SchemaMode::kLenient,
                               .prefix = prefix_of_tool(chat.tools.size()),
                               .object = true};
-  Tool out{.name = tool.name,
-           .description = tool.description,
-           .parameters = any ? kNoParameters : dump(*given),
-           .strict = tool.strict};
-  out.compiled = compiled_schema(any ? Json::parse(kNoParameters) : *given, tool.parameters_field, options);
+  out.compiled = compiled_schema(any ? Json::parse(kNoParameters) : *given, fields.path(schema), options);
   chat.tools.push_back(std::move(out));
 }
 
-void require_tool(const std::string& name, const std::string& field, ChatInput& chat) {
-  if (std::ranges::find(chat.tools, name, &Tool::name) == chat.tools.end())
-    fail_field(field, "'tools' has no function '{}'", name);
-  chat.tool_choice = ToolChoice::kRequired;
-  chat.function = name;
+void require_tool(JsonFields& fields, ChatInput& chat) {
+  chat.function = fields.text("name", "");
+  if (std::ranges::find(chat.tools, chat.function, &Tool::name) == chat.tools.end())
+    fail_field(fields.path("name"), "'tools' has no function '{}'", chat.function);
+}
+
+void read_tool_choice(JsonFields& fields, void (*require)(JsonFields& choice, ChatInput& chat), ChatInput& chat) {
+  const Json* choice = fields.take("tool_choice");
+  if (choice == nullptr || *choice == "auto") return;
+  chat.tool_choice = *choice == "none" ? ToolChoice::kNone : ToolChoice::kRequired;
+  if (*choice == "none") return;
+  if (chat.tools.empty()) fields.refuse("tool_choice", "needs 'tools'");
+  if (*choice == "required" || *choice == "any") return;
+  if (!choice->is_object()) fields.refuse("tool_choice", "must be auto, none, required or the name of a function");
+  fields.object("tool_choice", [&](JsonFields& of) {
+    if (of.text("type", "function") != "function") of.refuse("type", "must be function");
+    require(of, chat);
+  });
+}
+
+void read_tool_calls(JsonFields& fields, ChatMessage& message) {
+  fields.list("tool_calls", [&](JsonFields& call) {
+    if (call.text("type", "function") != "function") call.refuse("type", "must be function");
+    call.ignore({"index"});
+    call.need_object("function", [&](JsonFields& function) {
+      function.ignore({"index"});
+      message.tool_calls.push_back({.id = call.text("id", ""),
+                                    .name = function.text("name", ""),
+                                    .arguments = call_arguments(function.take("arguments"))});
+    });
+  });
 }
 
 std::string call_arguments(const Json* arguments) {
@@ -110,21 +135,19 @@ void link_calls(std::vector<ChatMessage>& chat) {
   }
 }
 
-std::string read_text_parts(const Json& content, const std::string& field, std::initializer_list<const char*> types) {
+std::string read_text_parts(JsonFields& fields, const char* name, std::initializer_list<const char*> types) {
+  const Json& content = fields.need(name);
   if (content.is_string()) return content.get<std::string>();
-  if (!content.is_array()) fail_field(field, "'{}' must be a string or a list of text parts", field);
-  std::string text;
-  for (std::size_t i = 0; i < content.size(); ++i) {
-    JsonFields part(content[i], fmt::format("{}[{}].", field, i));
+  if (!content.is_array()) fields.refuse(name, "must be a string or a list of text parts");
+  std::vector<std::string> texts;
+  fields.list(name, [&](JsonFields& part) {
     const std::string type = part.text("type", "");
     if (std::ranges::find(types, type) == types.end())
-      fail_field(field, "'{}' has a part of type '{}': supported are {}", field, type, fmt::join(types, ", "));
-    if (i > 0) text += '\n';
-    text += part.text(type == "refusal" ? "refusal" : "text", "");
+      part.refuse("type", "is '{}': supported are {}", type, fmt::join(types, ", "));
+    texts.push_back(part.text(type == "refusal" ? "refusal" : "text", ""));
     part.ignore({"cache_control", "annotations", "citations", "logprobs"});
-    part.end();
-  }
-  return text;
+  });
+  return fmt::format("{}", fmt::join(texts, "\n"));
 }
 
 void continue_last(ChatInput& chat) {
@@ -147,9 +170,10 @@ void read_continuation(JsonFields& fields, ChatInput& chat) {
   chat.add_assistant = chat.continues_last || fields.boolean("add_generation_prompt", true);
 }
 
-void read_template_variables(const Json* variables, ChatInput& chat) {
+void read_template_variables(JsonFields& fields, ChatInput& chat) {
+  const Json* variables = fields.take("chat_template_kwargs");
   if (variables == nullptr) return;
-  if (!variables->is_object()) fail_field("chat_template_kwargs", "'chat_template_kwargs' must be a JSON object");
+  if (!variables->is_object()) fields.refuse("chat_template_kwargs", "must be a JSON object");
   for (const auto& [name, value] : variables->items()) {
     static const std::set<std::string> kOurs = {"messages", "tools", "bos_token", "eos_token", "add_generation_prompt"};
     if (kOurs.contains(name))

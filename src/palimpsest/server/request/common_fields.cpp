@@ -9,20 +9,18 @@ namespace {
 
 constexpr std::size_t kMaxStops = 16, kMaxStopBytes = 1024;  // each answer has a copy
 
-void read_session(const Json* session, CompletionRequest& out) {
-  if (session == nullptr) return;
-  JsonFields fields(*session, "session.");
-  const auto name = [&](const char* field) {
-    const bool given = fields.take(field) != nullptr;
-    std::string text = fields.text(field, "");
-    if (given && !Sessions::is_name(text))
-      fail_field(fields.path(field), "'{}' must be 1 to 64 letters, digits, '.', '_' and '-', the first no '.'",
-                 fields.path(field));
-    return text;
-  };
-  out.restore = name("restore");
-  out.save = name("save");
-  fields.end();
+void read_session(JsonFields& fields, CompletionRequest& out) {
+  fields.object("session", [&](JsonFields& session) {
+    const auto name = [&](const char* field) {
+      const bool given = session.take(field) != nullptr;
+      std::string text = session.text(field, "");
+      if (given && !Sessions::is_name(text))
+        session.refuse(field, "must be 1 to 64 letters, digits, '.', '_' and '-', the first no '.'");
+      return text;
+    };
+    out.restore = name("restore");
+    out.save = name("save");
+  });
   out.request.keep = !out.save.empty();
 }
 
@@ -34,28 +32,27 @@ bool pins_prompt(const Json* cache) {
 }
 
 // true, false, or {"layer": n, "head": n}
-std::optional<MemoryView> read_memory_view(const Json* value) {
-  if (value == nullptr) return std::nullopt;
-  if (value->is_boolean()) return value->get<bool>() ? std::optional(MemoryView()) : std::nullopt;
-  if (!value->is_object())
-    fail_field("memory_events", "'memory_events' must be true, false, or an object with 'layer' and 'head'");
-  JsonFields fields(*value, "memory_events.");
-  constexpr int kMax = 1 << 20;
-  const MemoryView view{.layer = static_cast<int>(fields.integer("layer", 0, 0, kMax)),
-                        .head = static_cast<int>(fields.integer("head", 0, 0, kMax))};
-  fields.end();
+std::optional<MemoryView> read_memory_view(JsonFields& fields) {
+  const Json* value = fields.take("memory_events");
+  if (value == nullptr || *value == false) return std::nullopt;
+  MemoryView view;
+  if (*value == true) return view;
+  if (!value->is_object()) fields.refuse("memory_events", "must be true, false, or an object with 'layer' and 'head'");
+  fields.object("memory_events", [&](JsonFields& of) {
+    view.layer = static_cast<int>(of.integer("layer", 0, 0, 1 << 20));
+    view.head = static_cast<int>(of.integer("head", 0, 0, 1 << 20));
+  });
   return view;
 }
 
 // {"type": "lookup", "max": 8}
-void read_speculative(const Json* speculative, Request& out) {
-  if (speculative == nullptr) return;
-  JsonFields of(*speculative, "speculative.");
-  if (const std::string type = of.text("type", "lookup"); type != "lookup")
-    fail_field("speculative.type", "'speculative.type' is '{}': lookup is supported", type);
-  out.drafts.max = static_cast<int>(of.integer("max", DraftOptions().max, 1, kMaxDrafts));
-  out.drafts.min = static_cast<int>(of.integer("min", 0, 0, out.drafts.max));
-  of.end();
+void read_speculative(JsonFields& fields, Request& out) {
+  fields.object("speculative", [&](JsonFields& of) {
+    if (const std::string type = of.text("type", "lookup"); type != "lookup")
+      of.refuse("type", "is '{}': lookup is supported", type);
+    out.drafts.max = static_cast<int>(of.integer("max", DraftOptions().max, 1, kMaxDrafts));
+    out.drafts.min = static_cast<int>(of.integer("min", 0, 0, out.drafts.max));
+  });
 }
 
 // Whether the request continues from kept caches, and leaves its own: prefixes do not change an answer, histories may.
@@ -66,40 +63,43 @@ Reuse read_cache_prompt(JsonFields& fields, bool chat) {
 
 }  // namespace
 
-void read_stop(const Json* stop, const std::string& name, std::vector<std::string>& out) {
+void read_stop(JsonFields& fields, const char* name, std::vector<std::string>& out) {
+  const Json* stop = fields.take(name);
   if (stop == nullptr) return;
   if (stop->is_array() && stop->size() > kMaxStops)
-    fail_field(name, "'{}' has {} strings: give at most {}", name, stop->size(), kMaxStops);
+    fields.refuse(name, "has {} strings: give at most {}", stop->size(), kMaxStops);
   const Json list = stop->is_array() ? *stop : Json::array({*stop});
   for (const Json& each : list) {
-    if (!each.is_string()) fail_field(name, "'{}' must be a string or a list of strings", name);
+    if (!each.is_string()) fields.refuse(name, "must be a string or a list of strings");
     out.push_back(each.get<std::string>());
+    if (out.back().empty()) fields.refuse(name, "has an empty string: leave it out, or give it at least one character");
     if (out.back().size() > kMaxStopBytes)
-      fail_field(name, "'{}' has a string of {} bytes: give at most {}", name, out.back().size(), kMaxStopBytes);
+      fields.refuse(name, "has a string of {} bytes: give at most {}", out.back().size(), kMaxStopBytes);
   }
 }
 
 Method parse_cache(const Json& value, const Method& fallback) {
   Method method = fallback;
   if (value.is_string()) {
-    method = parse_method(value.get<std::string>());
+    method = parse_field("cache", [&] { return parse_method(value.get<std::string>()); });
   } else {
     JsonFields fields(value, "cache.");
-    if (const std::string name = fields.text("method", ""); !name.empty()) method = parse_method(name);
+    if (const std::string name = fields.text("method", ""); !name.empty())
+      method = parse_field("cache.method", [&] { return parse_method(name); });
     for (const auto& [key, each] : value.items()) {
       if (key == "method" || each.is_null() || (key == "pin" && each.is_boolean())) continue;
-      if (each.is_structured()) fail_field("cache." + key, "'cache.{}' must be a number or a string", key);
+      if (each.is_structured()) fields.refuse(key.c_str(), "must be a number or a string");
       const std::string text = each.is_string()    ? each.get<std::string>()
                                : each.is_boolean() ? (each.get<bool>() ? "on" : "off")
                                                    : each.dump();
-      set_option(method, key, text);
+      parse_field(fields.path(key.c_str()), [&] { set_option(method, key, text); });
     }
   }
   if (method.split != fallback.split && method.split == Split::kFile)
-    fail_field("cache.split", "'split' may name a file only in the server's own --method");
+    fail_field("cache.split", "'cache.split' may name a file only in the server's own --method");
   if (method.scorer != fallback.scorer && method.scorer != "auto")
-    fail_field("cache.scorer", "'scorer' may name a file only in the server's own --method");
-  validate(method);
+    fail_field("cache.scorer", "'cache.scorer' may name a file only in the server's own --method");
+  parse_field("cache", [&] { validate(method); });
   return method;
 }
 
@@ -116,10 +116,10 @@ void read_cache_fields(JsonFields& fields, const ServedModel& model, CompletionI
   if (Method& m = request.method; m.name == kAutoMethod && m.budget == kAutoBudget) m.budget = model.auto_budget;
   out.pins = pins_prompt(cache);
   request.reuse = read_cache_prompt(fields, out.chat.has_value());
-  read_session(fields.take("session"), out.request);
-  request.memory = read_memory_view(fields.take("memory_events"));
+  read_session(fields, out.request);
+  request.memory = read_memory_view(fields);
   if (request.memory && !out.request.stream) fail_field("memory_events", "'memory_events' needs 'stream': true");
-  read_speculative(fields.take("speculative"), request);
+  read_speculative(fields, request);
 }
 
 }  // namespace palimpsest

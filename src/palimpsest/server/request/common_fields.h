@@ -10,7 +10,7 @@
 namespace palimpsest {
 
 // A text or a list of texts: at most 16.
-void read_stop(const Json* stop, const std::string& name, std::vector<std::string>& out);
+void read_stop(JsonFields& fields, const char* name, std::vector<std::string>& out);
 
 // This engine's own: cache, cache_prompt, session, memory_events, speculative. After `stream` is read. Throws ApiError.
 void read_cache_fields(JsonFields& fields, const ServedModel& model, CompletionInput& out);

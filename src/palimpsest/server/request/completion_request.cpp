@@ -44,7 +44,7 @@ void pin_system_prompt(const CompletionInput& input, const ServedModel& model, C
 void apply_chat(CompletionInput& input, const ServedModel& model) {
   CompletionRequest& out = input.request;
   const bool continues = !out.restore.empty();
-  ChatPrompt prompted = chat_prompt(*input.chat, input.output, model, continues, input.messages_field);
+  ChatPrompt prompted = chat_prompt(*input.chat, input.output, model, continues, input.names.messages);
   out.prompts.emplace_back(model.vocabulary->tokenize_with_breaks(prompted.text, !continues, prompted.breaks));
   if (input.pins || input.marks_system || (!continues && out.request.method.name == kAutoMethod))
     pin_system_prompt(input, model, out);
@@ -78,21 +78,23 @@ void limit_to_context(const ServedModel& model, CompletionRequest& out) {
 void check_whole(const CompletionInput& input, const ServedModel& model) {
   const CompletionRequest& out = input.request;
   const SamplerOptions& sampler = out.request.sampler;
-  check_sampling(sampler, *model.vocabulary);
+  const CompletionInput::Names& names = input.names;
+  check_sampling(sampler, *model.vocabulary, names.sampling);
   if (sampler.min_tokens > out.request.max_tokens)
-    fail_field("min_tokens", "'min_tokens' is {}, and '{}' {}: give at most as many", sampler.min_tokens,
-               input.limit_field, out.request.max_tokens);
+    fail_field(names.sampling + "min_tokens", "'{}min_tokens' is {}, and '{}' {}: give at most as many", names.sampling,
+               sampler.min_tokens, names.limit, out.request.max_tokens);
   if (out.request.ignore_end && sampler.constrained())
     fail_field("ignore_eos", "'ignore_eos' with a grammar: a grammar ends, so the text must end with it");
   const bool one = out.prompts.size() * static_cast<std::size_t>(out.n) == 1;
   if (!one && !(out.restore.empty() && out.save.empty()))
-    fail_field("session", "a session belongs to one answer: give one prompt, and no 'n'");
+    fail_field("session", "a session belongs to one answer: give one prompt, and no '{}'", names.count);
   if (out.request.memory && !one)
-    fail_field("memory_events", "'memory_events' belongs to one answer: give one prompt, and no 'n'");
+    fail_field("memory_events", "'memory_events' belongs to one answer: give one prompt, and no '{}'", names.count);
   if (out.request.memory && !out.request.method.cache)
     fail_field("memory_events", "method {} has no cache to show: choose another", out.request.method.name);
   if (!out.restore.empty() && out.prompts.front().empty() && input.has_seed)
-    fail_field("seed", "a text that continues without a prompt keeps its sampler state: leave out 'seed'");
+    fail_field(names.sampling + "seed",
+               "a text that continues without a prompt keeps its sampler state: leave out '{}seed'", names.sampling);
 }
 
 }  // namespace
@@ -102,9 +104,10 @@ CompletionInput::CompletionInput(const ServedModel& model) {
   request.request.method = model.method;
 }
 
-void check_choices(std::size_t prompts, int n) {
+void check_choices(std::size_t prompts, int n, const std::string& field) {
   if (prompts * static_cast<std::size_t>(n) > kMaxChoices)
-    fail_field("n", "{} prompts with {} answers each: at most {} answers in all", prompts, n, kMaxChoices);
+    fail_field(field, "'{}': {} prompts with {} answers each: at most {} answers in all", field, prompts, n,
+               kMaxChoices);
 }
 
 void check_model(const std::string& name, const ServedModel& model) {

@@ -45,15 +45,19 @@ struct CompletionInput {
   bool pins = false;          // the system prompt, or the whole prompts
   bool marks_system = false;  // the system prompt of a chat is pinned as method auto does: if it is small
   bool has_seed = false;      // given by the request
-  // Of the answer's length and the messages in this API, for errors.
-  const char* limit_field = "max_tokens";
-  const char* messages_field = "messages";
+  // The client's names of fields that are checked as a whole, for errors.
+  struct Names {
+    std::string limit = "max_tokens", messages = "messages", count = "n";
+    std::string sampling = {};  // prefix of the sampling fields, as in "options."
+  };
+  Names names = {};
   CompletionRequest request;  // max_tokens -1: up to the trained context
 };
 
 inline constexpr int kMaxChoices = 128;  // answers to one HTTP request
 inline constexpr long long kMaxAnswerTokens = 1LL << 40;
-void check_choices(std::size_t prompts, int n);
+// `field`: the name of `n`.
+void check_choices(std::size_t prompts, int n, const std::string& field);
 
 // Applies the chat template, compiles the grammar, and checks what belongs together. Throws ApiError.
 CompletionRequest make_request(CompletionInput input, const ServedModel& model);

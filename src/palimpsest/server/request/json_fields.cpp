@@ -55,10 +55,16 @@ const Json* JsonFields::take(const char* name) {
   return at == object_.end() || at->is_null() ? nullptr : &*at;
 }
 
+const Json& JsonFields::need(const char* name) {
+  const Json* value = take(name);
+  if (value == nullptr) refuse(name, "is missing");
+  return *value;
+}
+
 bool JsonFields::boolean(const char* name, bool fallback) {
   const Json* value = take(name);
   if (value == nullptr) return fallback;
-  if (!value->is_boolean()) fail_field(path(name), "'{}' must be true or false", path(name));
+  if (!value->is_boolean()) refuse(name, "must be true or false");
   return value->get<bool>();
 }
 
@@ -76,27 +82,42 @@ long long JsonFields::integer(const char* name, long long fallback, long long mi
   const bool fits = value->is_number_integer() &&
                     !(value->is_number_unsigned() && value->get<std::uint64_t>() > static_cast<std::uint64_t>(max)) &&
                     value->get<long long>() >= min && value->get<long long>() <= max;
-  if (!fits) fail_field(path(name), "'{}' must be a whole number from {} to {}", path(name), min, max);
+  if (!fits) refuse(name, "must be a whole number from {} to {}", min, max);
   return value->get<long long>();
 }
 
 float JsonFields::number(const char* name, float fallback) {
   const Json* value = take(name);
   if (value == nullptr) return fallback;
-  if (!value->is_number() || !std::isfinite(value->get<float>()))
-    fail_field(path(name), "'{}' must be a number", path(name));
+  if (!value->is_number() || !std::isfinite(value->get<float>())) refuse(name, "must be a number");
   return value->get<float>();
 }
 
 std::string JsonFields::text(const char* name, const std::string& fallback) {
   const Json* value = take(name);
   if (value == nullptr) return fallback;
-  if (!value->is_string()) fail_field(path(name), "'{}' must be a string", path(name));
+  if (!value->is_string()) refuse(name, "must be a string");
   return value->get<std::string>();
+}
+
+std::vector<std::string> JsonFields::texts(const char* name) {
+  std::vector<std::string> out;
+  const Json* value = take(name);
+  if (value == nullptr) return out;
+  if (!value->is_array()) refuse(name, "must be a list of texts");
+  for (const Json& each : *value) {
+    if (!each.is_string()) refuse(name, "must be a list of texts");
+    out.push_back(each.get<std::string>());
+  }
+  return out;
 }
 
 void JsonFields::ignore(std::initializer_list<const char*> names) {
   taken_.insert(names.begin(), names.end());
+}
+
+void JsonFields::ignore_rest() {
+  for (const auto& [name, value] : object_.items()) taken_.insert(name);
 }
 
 std::vector<std::string> JsonFields::rest() const {

@@ -9,47 +9,16 @@
 
 namespace palimpsest {
 
-void read_schema(const Json& schema, const std::string& where, bool strict, StructuredOutput& out) {
-  const SchemaOptions options{.mode = strict ? SchemaMode::kStrict : SchemaMode::kLenient, .prefix = kReplyPrefix};
-  out.schema = dump(schema);
-  out.schema_grammar = compiled_schema(schema, where, options)->grammar;
+void read_grammar(JsonFields& fields, StructuredOutput& out) {
+  out.grammar = fields.text("grammar", "");
+  if (!out.grammar.empty()) out.field = fields.path("grammar");
 }
 
-StructuredOutput read_structured_output(JsonFields& fields) {
-  StructuredOutput out{.grammar = fields.text("grammar", ""), .schema = {}};
-  if (!out.grammar.empty()) out.field = "grammar";
-  if (const Json* schema = fields.take("json_schema")) {  // llama-server's
-    if (!out.grammar.empty() || fields.take("response_format") != nullptr)
-      fail_field("json_schema", "'json_schema' with 'grammar' or 'response_format': leave the others out");
-    out.field = "json_schema";
-    read_schema(*schema, "json_schema", true, out);
-    return out;
-  }
-  const Json* format = fields.take("response_format");
-  if (format == nullptr) return out;
-  JsonFields of(*format, "response_format.");
-  const std::string type = of.text("type", "");
-  if (!out.grammar.empty() && type != "text")
-    fail_field("grammar", "'grammar' and 'response_format' exclude each other: leave one of them out");
-  if (type == "json_object") {
-    const Json* schema = of.take("schema");  // as llama-server has it
-    read_schema(schema == nullptr ? Json{{"type", "object"}} : *schema, "response_format.schema", true, out);
-  } else if (type == "json_schema") {
-    const Json* named = of.take("json_schema");
-    if (named == nullptr) fail_field("response_format.json_schema", "'response_format.json_schema' is missing");
-    JsonFields inner(*named, "response_format.json_schema.");
-    inner.ignore({"name", "description"});
-    const bool strict = inner.boolean("strict", true);
-    const Json* schema = inner.take("schema");
-    if (schema == nullptr)
-      fail_field("response_format.json_schema.schema", "'response_format.json_schema.schema' is missing");
-    inner.end();
-    read_schema(*schema, "response_format.json_schema.schema", strict, out);
-  } else if (type != "text") {
-    fail_field("response_format.type", "response_format.type must be text, json_object or json_schema");
-  }
-  of.end();
-  return out;
+void read_schema(const Json& schema, const std::string& field, bool strict, StructuredOutput& out) {
+  const SchemaOptions options{.mode = strict ? SchemaMode::kStrict : SchemaMode::kLenient, .prefix = kReplyPrefix};
+  out.field = field;
+  out.schema = dump(schema);
+  out.schema_grammar = compiled_schema(schema, field, options)->grammar;
 }
 
 std::string grammar_of_schema(const StructuredOutput& output) {

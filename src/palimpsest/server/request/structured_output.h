@@ -1,23 +1,23 @@
-// The fields that constrain the output: grammar, response_format.
+// What constrains the text of an answer: a grammar, or a JSON Schema.
 #pragma once
 
 #include <string>
 
-#include "palimpsest/server/api_error.h"
 #include "palimpsest/server/request/json_fields.h"
 #include "palimpsest/text/sampler.h"
 
 namespace palimpsest {
 
 struct StructuredOutput {
-  std::string grammar, schema;            // at most one, empty: any text
-  std::string schema_grammar = {};        // of `schema`, with the prefix kReplyPrefix
-  const char* field = "response_format";  // where it came from
+  std::string grammar, schema;      // at most one, empty: any text
+  std::string schema_grammar = {};  // of `schema`, with the prefix kReplyPrefix
+  std::string field = {};           // where it came from, for errors
 };
 
-StructuredOutput read_structured_output(JsonFields& fields);  // throws ApiError
-// The reply is JSON of this schema. `where`: its path in errors. Throws ApiError.
-void read_schema(const Json& schema, const std::string& where, bool strict, StructuredOutput& out);
+void read_grammar(JsonFields& fields, StructuredOutput& out);  // the field "grammar". Throws ApiError
+// The reply is JSON of this schema. `field`: its path. Throws ApiError.
+void read_schema(const Json& schema, const std::string& field, bool strict, StructuredOutput& out);
+inline const Json kAnyObject = {{"type", "object"}};  // a schema
 std::string grammar_of_schema(const StructuredOutput& output);
 // Compiles output.grammar, if any. Throws ApiError.
 void compile(const StructuredOutput& output, const Vocabulary* vocabulary, SamplerOptions& out);
