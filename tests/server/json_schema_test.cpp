@@ -13,6 +13,11 @@
 namespace palimpsest::testing {
 namespace {
 
+// The grammar of a schema in strict mode, with the rule `root`.
+std::string schema_grammar(const Json& schema) {
+  return compiled_schema(schema, "response_format.json_schema.schema", {})->grammar;
+}
+
 // Whether a grammar allows a text, fed to the sampler token by token.
 bool allows(const std::string& grammar, const std::string& text) {
   const auto words = served_vocabulary();

@@ -3,8 +3,8 @@
 #include <httplib.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
+#include <ctime>
 #include <exception>
 #include <regex>
 
@@ -134,8 +134,9 @@ Http::HandlerWithContentReader with_body(Handler handler, std::size_t max_body) 
   };
 }
 
-void add_route(Http& http, const Route& route, const std::shared_ptr<Service>& service, const ServerOptions& options) {
-  const auto handler = [&route, service, options, started = std::time(nullptr)](const In& in, Out& out) {
+void add_route(Http& http, const Route& route, const std::shared_ptr<Service>& service, const ServerOptions& options,
+               std::time_t started) {
+  const auto handler = [&route, service, options, started](const In& in, Out& out) {
     try {
       if (route.runs_model && service->closed())
         throw ApiError(503, "server_error", "the server is shutting down: try another, or again later", "",
@@ -212,7 +213,8 @@ void add_routes(Http& http, const std::shared_ptr<Service>& service, const Serve
     without_throwing([&] { log_end(in.method, in.path, out.status, quiet); });
   });
 
-  for (const Route& route : routes()) add_route(http, route, service, options);
+  const std::time_t started = std::time(nullptr);
+  for (const Route& route : routes()) add_route(http, route, service, options, started);
 }
 
 std::vector<Endpoint> endpoints() {

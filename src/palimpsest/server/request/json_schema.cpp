@@ -83,8 +83,4 @@ std::shared_ptr<const CompiledSchema> compiled_schema(const Json& schema, const 
   return out;
 }
 
-std::string schema_grammar(const Json& schema, const std::string& where) {
-  return compiled_schema(schema, where, {})->grammar;
-}
-
 }  // namespace palimpsest

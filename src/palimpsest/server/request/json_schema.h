@@ -15,7 +15,4 @@ namespace palimpsest {
 std::shared_ptr<const CompiledSchema> compiled_schema(const Json& schema, const std::string& where,
                                                       const SchemaOptions& options);
 
-// The grammar of a schema in strict mode, with the rule `root`.
-std::string schema_grammar(const Json& schema, const std::string& where = "response_format.json_schema.schema");
-
 }  // namespace palimpsest

@@ -38,7 +38,7 @@ Json weather() {
     "required":["city"],"additionalProperties":false})");
 }
 
-class FormsTest : public ::testing::Test {
+class OtherApis : public ::testing::Test {
  protected:
   Running running_;
   // What the chat API answers.
@@ -48,7 +48,7 @@ class FormsTest : public ::testing::Test {
   }
 };
 
-TEST_F(FormsTest, AResponseIsAChat) {
+TEST_F(OtherApis, AResponseIsAChat) {
   const std::string expected =
       chat({{{"role", "system"}, {"content", "Be brief."}}, {{"role", "user"}, {"content", "A story."}}}, 40);
   Json body = {{"model", "stories"}, {"instructions", "Be brief."}, {"input", "A story."},
@@ -79,7 +79,7 @@ TEST_F(FormsTest, AResponseIsAChat) {
   EXPECT_EQ(text, expected);
 }
 
-TEST_F(FormsTest, ResponsesCallFunctionsAndReadTheirResults) {
+TEST_F(OtherApis, ResponsesCallFunctionsAndReadTheirResults) {
   Json body = {
       {"input", "Weather?"},
       {"seed", 1},
@@ -115,7 +115,7 @@ TEST_F(FormsTest, ResponsesCallFunctionsAndReadTheirResults) {
   EXPECT_FALSE(last["output"][0]["content"][0]["text"].get<std::string>().empty());
 }
 
-TEST_F(FormsTest, ResponsesHaveStructuredTextAndRefusals) {
+TEST_F(OtherApis, ResponsesHaveStructuredTextAndRefusals) {
   const Json body = {{"input", "x"},
                      {"max_output_tokens", 1000},
                      {"text", {{"format", {{"type", "json_schema"}, {"name", "w"}, {"schema", weather()}}}}}};
@@ -128,7 +128,7 @@ TEST_F(FormsTest, ResponsesHaveStructuredTextAndRefusals) {
 }
 
 // The longest text that the grammar allows has 15 characters and 8 spaces of at most 22: it fits into 200 tokens.
-TEST_F(FormsTest, StructuredTextOfChatsIsJsonOnly) {
+TEST_F(OtherApis, StructuredTextOfChatsIsJsonOnly) {
   const Json schema =
       Json::parse(R"({"type":"object","properties":{"mood":{"enum":["glad","sad"]}},"required":["mood"]})");
   const Json body = {{"messages", {{{"role", "user"}, {"content", "A story."}}}},
@@ -144,7 +144,7 @@ TEST_F(FormsTest, StructuredTextOfChatsIsJsonOnly) {
   }
 }
 
-TEST_F(FormsTest, OllamasChat) {
+TEST_F(OtherApis, OllamasChat) {
   const Json messages = {{{"role", "user"}, {"content", "A story."}}};
   const std::string expected = chat(messages, 30);
   Json body = {{"model", "stories:latest"},
@@ -169,7 +169,7 @@ TEST_F(FormsTest, OllamasChat) {
   EXPECT_EQ(objects.front()["done"], false);
 }
 
-TEST_F(FormsTest, OllamasGenerateToolsAndTags) {
+TEST_F(OtherApis, OllamasGenerateToolsAndTags) {
   const Json asked = {
       {"model", "stories"}, {"prompt", "A story."}, {"stream", false}, {"options", {{"seed", 4}, {"num_predict", 20}}}};
   EXPECT_EQ(running_.answer("/api/generate", asked)["response"],
