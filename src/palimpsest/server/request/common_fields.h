@@ -1,4 +1,4 @@
-// JsonFields that requests have in several APIs.
+// Fields that requests of several APIs have.
 #pragma once
 
 #include <string>

@@ -132,7 +132,7 @@ CompletionRequest make_request(CompletionInput input, const ServedModel& model) 
   }
   if (out.request.max_tokens < 0) out.request.max_tokens = until_context(out, model);
   limit_to_context(model, out);
-  compile(input.output, model.vocabulary.get(), out.request.sampler);
+  compile_output(input.output, model.vocabulary.get(), out.request.sampler);
   check_whole(input, model);
   return std::move(out);
 }

@@ -25,7 +25,7 @@ std::string grammar_of_schema(const StructuredOutput& output) {
   return fmt::format("root ::= {}root\n{}", kReplyPrefix, output.schema_grammar);
 }
 
-void compile(const StructuredOutput& output, const Vocabulary* vocabulary, SamplerOptions& out) {
+void compile_output(const StructuredOutput& output, const Vocabulary* vocabulary, SamplerOptions& out) {
   if (output.grammar.empty()) return;
   try {
     out.compiled = std::make_shared<const GrammarRules>(compile_grammar(output.grammar, vocabulary));

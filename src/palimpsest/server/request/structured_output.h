@@ -20,6 +20,6 @@ void read_schema(const Json& schema, const std::string& field, bool strict, Stru
 inline const Json kAnyObject = {{"type", "object"}};  // a schema
 std::string grammar_of_schema(const StructuredOutput& output);
 // Compiles output.grammar, if any. Throws ApiError.
-void compile(const StructuredOutput& output, const Vocabulary* vocabulary, SamplerOptions& out);
+void compile_output(const StructuredOutput& output, const Vocabulary* vocabulary, SamplerOptions& out);
 
 }  // namespace palimpsest
