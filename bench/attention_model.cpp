@@ -57,7 +57,12 @@ AttentionModel::AttentionModel(const AttentionModelOptions& o)
   std::shuffle(rank_.begin(), rank_.begin() + first, random);
   inserted_.resize(count(o.new_tokens));
   std::iota(inserted_.begin(), inserted_.end(), first);
-  slots_ = {relative_.data(), rank_.data(), o.slots, o.slots, inserted_.data(), o.new_tokens};
+  slots_ = {.relative = relative_.data(),
+            .rank = rank_.data(),
+            .slots = o.slots,
+            .occupied = o.slots,
+            .inserted = inserted_.data(),
+            .inserted_count = o.new_tokens};
   if (o.merged > 0) {
     for (int i = 0; i < o.merged; ++i) {
       const double u = std::uniform_real_distribution<double>(0, 1)(random);

@@ -27,7 +27,7 @@ struct PerplexityFlags {
   MethodListFlags list;
   TextFlags text;
   ThreadFlags threads;
-  long long bin = 0, block = 128, resamples = 2000, limit = 0, prompt = 0;
+  long long bin = 0, block = 128, resamples = 2000, limit = 0, prompt = 0, window = 0;
   bool json = false, linear = false;
   std::string plot;
 };
@@ -149,18 +149,38 @@ void print_texts(const std::vector<TokenText>& texts, const Vocabulary& vocabula
   std::fflush(stdout);
 }
 
+// Windows of a text, each as long as `window`, as texts of their own; the rest is left out. If the text begins with
+// BOS, each window does, instead of its own first token.
+std::vector<TokenText> windows_of(const std::vector<TokenText>& texts, long long window, TokenId bos) {
+  std::vector<TokenText> out;
+  const auto size = static_cast<std::size_t>(window);
+  for (const TokenText& text : texts)
+    for (std::size_t at = 0; at + size <= text.tokens.size(); at += size) {
+      TokenText& one = out.emplace_back(text);
+      const auto begin = text.tokens.begin() + static_cast<std::ptrdiff_t>(at);
+      one.tokens.assign(begin, begin + static_cast<std::ptrdiff_t>(size));
+      if (text.tokens.front() == bos) one.tokens.front() = bos;
+    }
+  if (out.empty()) fail("--window {}: no text has as many tokens; give a smaller one or a longer text", window);
+  return out;
+}
+
 int run_perplexity(const PerplexityFlags& flags) {
+  if (flags.window > 0 && flags.prompt > 0)
+    fail("--window with --prompt: a window's first half is read and not counted; give one of the two");
+  const long long first = flags.window / 2;
   if (!flags.plot.empty()) check_svg_path(flags.plot);
   const auto model = load_model(flags.model);
   if (model->path().empty()) fail("a synthetic model has no vocabulary to read a text with: name a file with -m");
   const auto vocabulary = Vocabulary::load(model->path(), model->options().overrides);
   std::vector<TokenText> texts = read_tokens(flags.text, *vocabulary);
+  if (flags.window > 0) texts = windows_of(texts, flags.window, vocabulary->bos());
   if (flags.limit > 0 && texts.size() > static_cast<std::size_t>(flags.limit))
     texts.resize(static_cast<std::size_t>(flags.limit));
   long long longest = 0, total = 0;
   for (const TokenText& text : texts) {
     longest = std::max(longest, static_cast<long long>(text.tokens.size()) - 1);
-    total += static_cast<long long>(text.tokens.size()) - 1 - flags.prompt;
+    total += static_cast<long long>(text.tokens.size()) - 1 - flags.prompt - first;
   }
   const long long bin = flags.bin > 0 ? flags.bin : round_bin(longest);
   const auto list = method_list(flags.list, model->hyper(), vocabulary.get(), longest);
@@ -186,7 +206,7 @@ int run_perplexity(const PerplexityFlags& flags) {
             bar.update(before + done, total);
             return !interrupted();
           },
-          flags.prompt));
+          flags.prompt, first));
       before += run.texts.back().predicted;
       run.cache_use.add(session.cache(), run.texts.back().evicted);
     }
@@ -203,11 +223,15 @@ int run_perplexity(const PerplexityFlags& flags) {
                        {"tokens_of_file", text.available},
                        {"bos", text.tokens.front() == vocabulary->bos()},
                        {"cleaning", text.done}});
-    nlohmann::json out = {
-        {"task", "perplexity"},   {"model", model_name(*model)},
-        {"files", files},         {"tokens", total + static_cast<long long>(texts.size()) * (1 + flags.prompt)},
-        {"prompt", flags.prompt}, {"bin", bin},
-        {"block", flags.block},   {"runs", nlohmann::json::array()}};
+    nlohmann::json out = {{"task", "perplexity"},
+                          {"model", model_name(*model)},
+                          {"files", files},
+                          {"tokens", total + static_cast<long long>(texts.size()) * (1 + flags.prompt + first)},
+                          {"prompt", flags.prompt},
+                          {"window", flags.window},
+                          {"bin", bin},
+                          {"block", flags.block},
+                          {"runs", nlohmann::json::array()}};
     for (const auto& run : runs) out["runs"].push_back(as_json(run));
     fmt::print("{}\n", out.dump(2));
   } else {
@@ -242,7 +266,13 @@ void add_eval_perplexity(CLI::App& eval, Action& action) {
                    "others are read one by one. Needed by methods that evict at a prompt's end")
       ->type_name("TOKENS")
       ->check(CLI::NonNegativeNumber);
-  command->add_option("--limit", flags->limit, "max number of texts; 0: all")->check(CLI::NonNegativeNumber);
+  command
+      ->add_option("--window", flags->window,
+                   "cut the texts into windows of so many tokens, each read by itself, and count the second half of "
+                   "each, as llama-perplexity does with -c; 0: whole texts")
+      ->type_name("TOKENS")
+      ->check(CLI::Range(4, 1 << 24));
+  command->add_option("--limit", flags->limit, "max number of texts or windows; 0: all")->check(CLI::NonNegativeNumber);
   command->add_option("--block", flags->block, "tokens per bootstrap block of the paired differences")
       ->check(CLI::PositiveNumber);
   command->add_option("--resamples", flags->resamples, "bootstrap resamples")->check(CLI::Range(100, 1000000));

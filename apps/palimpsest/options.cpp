@@ -210,7 +210,10 @@ void add_cache_flags(CLI::App& command, CacheFlags& flags, const std::string& de
   part("--mechanism", flags.mechanism, "HOW",
        "in-place: new tokens reuse evicted slots; shift: kept tokens move; block: evicts pages; gather, append, merge, "
        "match");
-  part("--positions", flags.positions, "WHICH", "original: position in the text; cache: rank among the kept tokens");
+  part("--positions", flags.positions, "WHICH",
+       "original: position in the text; cache: rank among the kept tokens; auto: original while the text fits the "
+       "trained "
+       "context, then cache");
   part("--budget", flags.budget, "TOKENS|256MiB",
        "max tokens that a query attends to, the new one included, or their bytes (method full keeps all)");
   part("--sinks", flags.sinks, "TOKENS|0.1", "first tokens, never evicted; 0.1: a share of the budget");
@@ -293,7 +296,8 @@ MethodPlan plan_of(const SessionOptions& options, const Hyperparameters& hyper) 
 
 std::string beyond_context(const Method& method, const Hyperparameters& hyper) {
   const int trained = hyper.trained_context;
-  if (trained <= 0 || method.positions != Positions::kCache || !method.evicts() || method.budget <= trained) return "";
+  if (trained <= 0 || method.positions == Positions::kOriginal || !method.evicts() || method.budget <= trained)
+    return "";
   return fmt::format("budget {} exceeds the model's trained context of {}: use budget=auto, or at most {}",
                      method.budget, trained, trained);
 }

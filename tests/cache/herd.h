@@ -34,6 +34,7 @@ struct Herd {
     constexpr std::int32_t kAll = INT32_MAX,
                            kFar = INT32_MAX - 1;  // longer than these texts: edits are not refused
     const std::vector<std::int32_t> windows[] = {{}, {}, {kFar, kFar, kAll, kAll}, {kFar, kFar, kFar, kFar}};
+    const bool ranks = below(2) == 0;
     return {.geometry = HeadGeometry::uniform(2, 2, !kv_format(type).elementwise() ? 32 : 3,
                                               !kv_format(value_type).elementwise() ? 32 : 5)
                             .with_types(type, value_type),
@@ -41,7 +42,8 @@ struct Herd {
             .evicted_page = mechanism == Mechanism::kBlock && below(2) == 0 ? 8 : 0,
             .mechanism = mechanism,
             .shared = mechanism != Mechanism::kMerge && below(2) == 0,
-            .track_rank = below(2) == 0,
+            .track_rank = ranks,
+            .original_until = ranks && below(2) == 0 ? 1 + below(300) : 0,
             .columns = below(2),
             .windows = windows[static_cast<std::size_t>(below(4))]};
   }

@@ -23,7 +23,7 @@ namespace {
 
 constexpr int kWords = 96;
 
-std::shared_ptr<Decoder> drafts_decoder(const std::string& shape, int threads = 1) {
+std::shared_ptr<Decoder> drafts_decoder(const std::string& shape, int threads = 1, int context = 4096) {
   SyntheticShape synthetic = shape.empty() ? SyntheticShape{.vocabulary = kWords,
                                                             .width = 64,
                                                             .layers = 2,
@@ -34,6 +34,7 @@ std::shared_ptr<Decoder> drafts_decoder(const std::string& shape, int threads = 
                                                             .seed = 1}
                                            : parse_synthetic(shape);
   synthetic.vocabulary = kWords;
+  synthetic.context = context;
   if (synthetic.convolution_taps > 0) {
     synthetic.width = 64;
     synthetic.feed_forward = 96;
@@ -89,12 +90,14 @@ struct Drafting {
   CacheType type = CacheType::kF32;
   int tokens = 60;
   int prompt = 20;  // and up to 29 more
+  int context = 4096;
 };
 
 // Reads a text with drafts, of which a random number is right, beside a session without drafts.
 void compare(const Drafting& d, unsigned seed) {
-  SCOPED_TRACE(d.method + " on '" + d.shape + "', " + std::to_string(d.draft_max) + " drafts");
-  const auto decoder = drafts_decoder(d.shape), other = drafts_decoder(d.shape);
+  SCOPED_TRACE(d.method + " on '" + d.shape + "', " + std::to_string(d.draft_max) + " drafts, context " +
+               std::to_string(d.context));
+  const auto decoder = drafts_decoder(d.shape, 1, d.context), other = drafts_decoder(d.shape, 1, d.context);
   SessionOptions options = session_options(d.method, 20);
   options.cache_type = d.type;
   options.draft_max = d.draft_max;
@@ -142,7 +145,7 @@ Method method_of(const std::string& text) {
 
 bool legal(const Drafting& d) {
   try {
-    const auto decoder = drafts_decoder(d.shape);
+    const auto decoder = drafts_decoder(d.shape, 1, d.context);
     SessionOptions options = session_options(d.method, 20);
     options.cache_type = d.type;
     options.draft_max = d.draft_max;
@@ -179,11 +182,12 @@ TEST(Drafts, AreAsIfReadOneByOne) {
       if (!max_drop.empty()) add("max-drop=" + max_drop);
       if (random() % 3 == 0) add("evict=after");
       if (random() % 5 == 0) add("slack=3,overlap=2");
-      if (!fits && random() % 3 == 0) add("positions=cache");
+      if (!fits && random() % 3 == 0) add(one_of({"positions=cache", "positions=auto"}));
       const std::string schedule = one_of({"", "", "step", "prompt", "prompt+step"});
       if (!schedule.empty()) add("schedule=" + schedule);
       if (const std::string pin = one_of({"", "", "0-5", "2-3+12-15"}); !pin.empty()) add("pin=" + pin);
     }
+    d.context = one_of({70, 90, 4096});  // where positions=auto changes
     d.draft_max = one_of({1, 3, 4, 7, 12});
     d.type = one_of({CacheType::kF32, CacheType::kF16, CacheType::kQ8_0, CacheType::kQ4});
     d.shape = one_of({"", "", "tiny-gemma2", "tiny-lfm2", "tiny-granitehybrid", "tiny-qwen35"});
@@ -281,6 +285,7 @@ TEST(Drafts, MethodsThatCannotDraftNameTheInterval) {
     EXPECT_NE(message(method).find("every=5"), std::string::npos) << message(method);
   EXPECT_NE(message("streaming:budget=40,rerotate=fused").find("rerotate=auto"), std::string::npos);
   EXPECT_NE(message("random:budget=40,positions=cache").find("positions=original"), std::string::npos);
+  EXPECT_NE(message("streaming:budget=40,schedule=prompt+step").find("schedule=step"), std::string::npos);
   EXPECT_NE(message("streaming:budget=40,mechanism=shift").find("in-place"), std::string::npos);
   EXPECT_NE(message("window-recompute:budget=40").find("no cache"), std::string::npos);
   EXPECT_NE(message("h2o:budget=40,positions=cache").find("positions=original"), std::string::npos);

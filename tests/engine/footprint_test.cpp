@@ -138,6 +138,7 @@ const FootprintCase kBounded[] = {
     {"h2o:budget=64"},
     {"h2o:budget=60", CacheType::kF32, 32},
     {"h2o:budget=60,every=8,positions=cache"},
+    {"h2o:budget=60,every=8,positions=auto"},
     {"h2o:budget=60,mechanism=shift,positions=cache"},
     {"random:budget=64"},
     {"streaming:budget=64", CacheType::kF16, 16, true},

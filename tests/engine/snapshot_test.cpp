@@ -106,6 +106,7 @@ TEST_F(SnapshotTest, GoesOnToTheLastBit) {
       "streaming:budget=48,pin=0-5+9-12",
       "h2o:budget=40",
       "h2o:budget=40,positions=cache",
+      "h2o:budget=40,positions=auto",
       "sparse:budget=40",
       "lazy:budget=40,every=6",
       "h2o:budget=40,every=16,max-drop=2",

@@ -157,6 +157,7 @@ TEST(WindowLayers, FullLayersFollowTheMethod) {
                                             "sparse:budget=40",
                                             "h2o:budget=40",
                                             "h2o:budget=40,positions=cache",
+                                            "h2o:budget=40,positions=auto",
                                             "h2o:budget=40,mechanism=shift,positions=cache",
                                             "h2o:budget=40,mechanism=gather",
                                             "h2o:budget=40,schedule=prompt+step",

@@ -59,6 +59,7 @@ const std::vector<Example>& examples() {
       {"kernel: odd", "snapkv:kernel=6"},
       {"merge: range", "ems:budget=536870912"},
       {"rerotate: positions", "h2o:rerotate=fused"},
+      {"auto positions: rotated on read", "streaming:budget=64,positions=auto"},
       {"two-query: window", "h2o:positions=cache,rerotate=two-query"},
       {"delta: moves", "streaming:rerotate=delta"},
       {"no cache: baseline", "window-recompute:every=4"},

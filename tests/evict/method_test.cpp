@@ -194,7 +194,7 @@ TEST(Method, StringsThatCannotBeRead) {
       {"streaming:every=-1", "every -1 is out of range: use 0 to 1073741824"},
       {"streaming:mechanism=inplace",
        "unknown mechanism 'inplace': use in-place, shift, gather, block, append, merge or match"},
-      {"streaming:positions=true", "unknown positions 'true': use original or cache"},
+      {"streaming:positions=true", "unknown positions 'true': use original, cache or auto"},
       {"streaming:rerotate=early",
        "unknown rerotate 'early': use auto, two-query, fused, cached-half, recompute or delta"},
   };

@@ -157,12 +157,12 @@ RandomCache::RandomCache(const RandomCacheOptions& o) : options_(o) {
         fill(row, o.value_dim);
         store_value(layout, page, offset, row.data());
       }
-      head.slots = {head.relative.data(),
-                    head.rank.data(),
-                    static_cast<int>(head.relative.size()),
-                    occupied,
-                    head.inserted.data(),
-                    static_cast<int>(head.inserted.size())};
+      head.slots = {.relative = head.relative.data(),
+                    .rank = head.rank.data(),
+                    .slots = static_cast<int>(head.relative.size()),
+                    .occupied = occupied,
+                    .inserted = head.inserted.data(),
+                    .inserted_count = static_cast<int>(head.inserted.size())};
       if (o.bias) {
         head.bias = random_biases(head.relative.size(), bias_random);
         for (std::size_t s = 0; s < head.relative.size(); ++s)

@@ -42,7 +42,7 @@ struct StepTokens {
   // Rows of cosines and sines are RopeFrequencies::row: [2 * pairs] floats.
   const float* key_row = nullptr;       // [count][2*pairs] at the new tokens' positions: kOnWrite, queries and keys.
                                         // nullptr: each head uses the row of its own rank
-  const float* rank_row = nullptr;      // row r: rotation of rank r; max(occupied, sinks + window) rows
+  const float* rank_row = nullptr;      // row r: rotation of rank r; a row for each rank of a token or query
   const float* distance_row = nullptr;  // row d: rotation by d positions, for merged tokens with distances
   // Sinks are scored with the query rotated at `sink_rank`, all other tokens with the query at its own position. With
   // kOnWrite, sinks + window gets `cache` positions without rotating stored keys; with kOnRead a masked window is
@@ -79,6 +79,7 @@ inline bool each_alone(const StepTokens& t) {
 // Rank of query i: the new tokens have a head's highest ranks, but for those of an edit. Of drafts without
 // slots: as if none of their victims were dropped.
 inline int query_rank(const StepTokens& t, const SlotsView& slots, int i) {
+  if (slots.rank_is_position) return static_cast<int>(t.position) + i;
   return slots.occupied - slots.later - (t.draft_rows != nullptr ? 1 : t.count) + i;
 }
 // Rank at which query i scores the sinks: with a window, its rank if tokens outside the window had been evicted.

@@ -88,7 +88,7 @@ Cache::Cache(const CacheOptions& options, std::shared_ptr<PagePool> pool)
   counted_tables_ = 0;
   for (int t = 0; t < static_cast<int>(count); ++t) counted_tables_ += counts_evictions(t) ? 1 : 0;
   tables_.assign(count, SlotTable(options.page_size, options.mechanism, options.track_rank, options.columns,
-                                  options.evicted_page));
+                                  options.evicted_page, options.original_until));
   if (traits(options.mechanism).merges) {
     assert(!options.shared && "heads merge each for itself");
     merged_.assign(count, MergedTokens(options.columns));

@@ -42,6 +42,7 @@ struct CacheOptions {
   Mechanism mechanism = Mechanism::kInPlace;
   bool shared = true;            // one slot table for all heads
   bool track_rank = false;       // keep ranks (for kernels that rotate on read)
+  int original_until = 0;        // ranks are positions until the text has more tokens
   int columns = 0;               // floats of a policy's statistics per token, besides its score
   int head_floats = 0;           // floats of a policy's statistics per head
   std::size_t state_floats = 0;  // of the sequence's recurrent layers (cache/recurrent_state.h)

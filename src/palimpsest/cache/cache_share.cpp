@@ -31,8 +31,9 @@ void Cache::share(Cache& other) {
   assert(can_share(other));
   other.fetch_scores();
   // All allocations first.
-  std::vector<SlotTable> tables(tables_.size(), SlotTable(options_.page_size, options_.mechanism, options_.track_rank,
-                                                          options_.columns, options_.evicted_page));
+  std::vector<SlotTable> tables(tables_.size(),
+                                SlotTable(options_.page_size, options_.mechanism, options_.track_rank, options_.columns,
+                                          options_.evicted_page, options_.original_until));
   std::vector<MergedTokens> merged(merged_.size(), MergedTokens(options_.columns));
   if (alike)
     tables = other.tables_, merged = other.merged_;

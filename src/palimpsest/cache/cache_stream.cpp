@@ -48,7 +48,7 @@ std::vector<std::int32_t> kind_of(const CacheOptions& o) {
                                     o.page_size,
                                     static_cast<std::int32_t>(o.mechanism),
                                     std::int32_t{o.shared},
-                                    std::int32_t{o.track_rank},
+                                    std::int32_t{o.track_rank} | o.original_until << 1,
                                     std::int32_t{o.rotated_half}};
   for (int i = 0; !o.geometry.is_uniform() && i < o.geometry.layers(); ++i)
     kind.push_back(o.geometry.layer(i).kv_heads);

@@ -48,7 +48,7 @@ std::size_t working_of(const CacheOptions& options, const Occupancy& o, std::siz
                                        SlotQueue::ring_size(max_free(o, pages, options.page_size)) * sizeof(int)
                                  : 0;
   return room + moves + victims + merging + objects + copies + std::bit_ceil(inserted) * sizeof(int) +
-         (options.track_rank && evicts ? tokens * sizeof(int) : 0);
+         (options.track_rank && (evicts || options.original_until > 0) ? tokens * sizeof(int) : 0);
 }
 
 }  // namespace

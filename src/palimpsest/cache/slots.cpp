@@ -5,11 +5,14 @@
 #include <utility>
 
 namespace palimpsest {
-SlotTable::SlotTable(int page_size, Mechanism mechanism, bool track_rank, int columns, int evicted_page)
+SlotTable::SlotTable(int page_size, Mechanism mechanism, bool track_rank, int columns, int evicted_page,
+                     int original_until)
     : page_size_(page_size),
       evicted_page_(evicted_page == 0 ? page_size : evicted_page),
       traits_(traits(mechanism)),
       track_rank_(track_rank),
+      rank_is_position_(track_rank && original_until > 0),
+      original_until_(original_until),
       column_(at(columns)) {
   assert(page_size > 0 && page_size % kTile == 0 && page_size % evicted_page_ == 0);
 }
@@ -123,6 +126,7 @@ void SlotTable::compact(std::vector<Move>& moves) {
 
 // Every survivor's rank falls by the number of victims that were older: one pass.
 void SlotTable::close_ranks(std::span<const int> victims) {
+  if (rank_is_position_) return;
   const int slots = this->slots();
   if (victims.size() == 1) {
     const std::int32_t gone = rank_[at(victims[0])];
@@ -137,8 +141,25 @@ void SlotTable::close_ranks(std::span<const int> victims) {
     if (rank_[at(s)] >= 0) rank_[at(s)] -= counts_[at(rank_[at(s)])];
 }
 
-// Slots 0 .. occupied-1 hold the tokens in the order read, before and after; so a slot is its token's rank, unless the
-// text was edited.
+// Whether ranks are positions follows from next() alone, so that a text has the same ranks however it was read.
+void SlotTable::choose_ranks() {
+  const bool positions = within_original();
+  if (std::exchange(rank_is_position_, positions) != positions) set_ranks();
+}
+
+// Computes the ranks anew.
+void SlotTable::set_ranks() {
+  if (rank_is_position_) {
+    for (int s = 0; s < slots(); ++s) rank_[at(s)] = static_cast<int>(position(s));  // kNoPosition is -1
+    return;
+  }
+  counts_.clear();  // the tokens' slots
+  append_slots({0, kEndOfText}, counts_);
+  for (std::size_t rank = 0; rank < counts_.size(); ++rank) rank_[at(counts_[rank])] = static_cast<int>(rank);
+}
+
+// Slots 0 .. occupied-1 hold the tokens in the order read, before and after; so a slot is its token's number among
+// them, unless the text was edited.
 void SlotTable::drop_and_compact(std::span<const int> victims, std::vector<Move>& moves) {
   const int before = occupied_;
   int first = before;
@@ -159,10 +180,8 @@ void SlotTable::drop_and_compact(std::span<const int> victims, std::vector<Move>
     if (relative_[at(from)] == kSaturated) saturated_at(from)->slot = to;  // still sorted by slot
     score_[at(to)] = score_[at(from)];
     for (auto& column : column_) column[at(to)] = column[at(from)];
-    if (edited_) {
-      ordinal_[at(to)] = ordinal_[at(from)];
-      if (track_rank_) rank_[at(to)] = rank_[at(from)];
-    }
+    if (edited_) ordinal_[at(to)] = ordinal_[at(from)];
+    if (track_rank_ && (edited_ || rank_is_position_)) rank_[at(to)] = rank_[at(from)];
     ++to;
   }
   assert(before - to == static_cast<int>(victims.size()));
@@ -220,16 +239,18 @@ void SlotTable::take_slots(int count, Position at_position) {
     assert(edited_ && !occupied({at_position, at_position + count}));
     rank = static_cast<int>(
         std::ranges::count_if(position(), [&](Position p) { return p != kNoPosition && p < at_position; }));
-    if (track_rank_)
+    if (track_rank_ && !rank_is_position_)
       for (int& r : rank_) r += r >= rank ? count : 0;
   }
+  next_ = std::max(next_, at_position + count);
+  choose_ranks();
   later_ = occupied_ - rank;
+  if (rank_is_position_) rank = static_cast<int>(at_position);
   for (int i = 0; i < count; ++i) {
     const int slot = compacts() ? occupied_ : free_.pop_front();
     write(slot, at_position + i, rank + i);
     inserted_.push_back(slot);
   }
-  next_ = std::max(next_, at_position + count);
 }
 
 std::span<const int> SlotTable::release_empty_pages(int reserve) {
@@ -305,6 +326,7 @@ void SlotTable::undo(int count) {
     if (edited_) --read_;
     if (!compacts()) free_.push_front(slot);
   }
+  choose_ranks();
 }
 
 bool SlotTable::as_inserted() const {
@@ -319,6 +341,7 @@ void SlotTable::set_next(Position position) {
   if (position > next_) inserted_.clear();
   if (edited_) read_ += position - next_;
   next_ = position;
+  choose_ranks();
 }
 
 void SlotTable::clear() noexcept {
@@ -331,6 +354,7 @@ void SlotTable::clear() noexcept {
   occupied_ = mapped_pages_ = empty_pages_ = later_ = 0;
   next_ = base_ = next_before_ = read_ = 0;
   edited_ = cut_ = false;
+  choose_ranks();
 }
 
 void SlotTable::shrink() {
@@ -366,6 +390,7 @@ void SlotTable::rebase() {
 SlotsView SlotTable::view() const {
   return {.relative = relative_.data(),
           .rank = track_rank_ ? rank_.data() : nullptr,
+          .rank_is_position = rank_is_position_,
           .slots = slots(),
           .occupied = occupied_,
           .inserted = inserted_.data(),

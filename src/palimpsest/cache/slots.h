@@ -26,6 +26,10 @@
 // Free slots are in one FIFO queue. In place the k-th new token of a change takes the k-th victim's slot if no other
 // slot was free.
 //
+// A token's rank is what its key is rotated by and its distance counted from: its number among the tokens kept, oldest
+// 0. While the text has at most `original_until` tokens, it is its position in the text instead: each token is where it
+// was read until that leaves the positions that the model was trained on.
+//
 // A token has a position in the text and an ordinal: the number of tokens read before it. They are equal until the text
 // is edited (a range of positions shifted, tokens inserted in the middle). A text whose end was dropped is as if its
 // tokens had never been read.
@@ -100,7 +104,9 @@ class SlotTable {
  public:
   // `columns`: floats per token besides its score; 0 when inserted. They move with their token.
   // `evicted_page`: tokens of a page that mechanism block drops at once, a divisor of page_size; 0: page_size.
-  SlotTable(int page_size, Mechanism mechanism, bool track_rank, int columns = 0, int evicted_page = 0);
+  // `original_until`: ranks are positions until next() exceeds it.
+  SlotTable(int page_size, Mechanism mechanism, bool track_rank, int columns = 0, int evicted_page = 0,
+            int original_until = 0);
 
   int occupied() const { return occupied_; }
   int slots() const { return static_cast<int>(relative_.size()); }  // multiple of page_size, unmapped ones included
@@ -123,7 +129,8 @@ class SlotTable {
   int columns() const { return static_cast<int>(column_.size()); }
   std::span<float> column(int c) { return column_[static_cast<std::size_t>(c)]; }
   std::span<const float> column(int c) const { return column_[static_cast<std::size_t>(c)]; }
-  std::span<const int> rank() const { return rank_; }          // empty unless tracked; -1: no token
+  std::span<const int> rank() const { return rank_; }  // empty unless tracked; -1: no token
+  bool rank_is_position() const { return rank_is_position_; }
   std::span<const int> inserted() const { return inserted_; }  // slots of the last insert, until the next drop
   Position next() const { return next_; }                      // position after the last token of the text
   // tokens_read(): tokens read, the ordinal of the next one. ordinal(): number of tokens read before this one.
@@ -225,10 +232,14 @@ class SlotTable {
   bool compacts() const { return traits_.moves_rows; }
   void drop_and_compact(std::span<const int> victims, std::vector<Move>& moves);
   void close_ranks(std::span<const int> victims);
+  bool within_original() const { return track_rank_ && original_until_ > 0 && next_ <= original_until_; }
+  void choose_ranks();
+  void set_ranks();
 
   int page_size_, evicted_page_;
   MechanismTraits traits_;
-  bool track_rank_;
+  bool track_rank_, rank_is_position_;
+  int original_until_;
   int occupied_ = 0, mapped_pages_ = 0, empty_pages_ = 0;  // empty: mapped, no token
   bool edited_ = false;
   bool cut_ = false;  // the end of the text may have been dropped: the next tokens took any slots

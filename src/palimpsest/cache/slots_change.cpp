@@ -40,6 +40,7 @@ SlotTable::Reserved SlotTable::reserve(const SlotChange& change, std::vector<Mov
   }
   if (at(change.insert) > inserted_.capacity()) inserted_.reserve(at(change.insert));
   if (next_ - base_ >= kRebaseAt) saturated_.reserve(at(occupied_));
+  if (rank_is_position_ && next_ + change.insert > original_until_) reserve_for(counts_, at(occupied_));
   const std::size_t victims = change.drop.size();
   if (victims > 0) {
     if (unmapped_.capacity() < page_occupied_.size() + at(pages))
@@ -67,6 +68,7 @@ void SlotTable::apply(const SlotChange& change, std::vector<Move>& moves) {
     cut_ = true;
     next_ = next_before_ = change.end;
     if (base_ > next_) rebase();
+    choose_ranks();
   }
   if (!change.shift_range.empty()) shift(change.shift_range, change.shift_by);
   map_pages(pages);
@@ -85,21 +87,19 @@ void SlotTable::copy_from(const SlotTable& like, bool scores) {
          (!scores || like.columns() == columns()));
   assert(!traits_.whole_pages || like.evicted_page_ == evicted_page_);
   const bool track_rank = track_rank_;
-  const int evicted_page = evicted_page_;
+  const int evicted_page = evicted_page_, original_until = original_until_;
   const std::size_t columns = column_.size();
   *this = like;
   track_rank_ = track_rank;
   evicted_page_ = evicted_page;
+  original_until_ = original_until;
   if (!scores) {
     score_.assign(at(slots()), 0);
     column_.assign(columns, std::vector<float>(at(slots()), 0));
   }
-  rank_.clear();
-  if (!track_rank) return;
-  rank_.assign(at(slots()), -1);
-  std::vector<int> by_age;
-  append_slots({0, kEndOfText}, by_age);
-  for (std::size_t i = 0; i < by_age.size(); ++i) rank_[at(by_age[i])] = static_cast<int>(i);
+  rank_.assign(track_rank ? at(slots()) : 0, -1);
+  rank_is_position_ = within_original();
+  if (track_rank) set_ranks();
 }
 
 void SlotTable::begin_edit() {
@@ -121,6 +121,8 @@ void SlotTable::shift(PositionRange range, Position by) {
   }
   if (range.contains(next_)) next_ += by;
   next_before_ = next_;
+  choose_ranks();
+  if (rank_is_position_) set_ranks();
   if (base_ > next_ || next_ - base_ >= kRebaseAt) rebase();
 }
 

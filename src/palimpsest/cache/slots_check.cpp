@@ -5,7 +5,7 @@
 //               do. base is 0 until the first rebase(), at 2^30 if the text is never edited. A token's position is
 //               below next and unique.
 //   ordinals    of an edited text: likewise, below read
-//   ranks       the rank of a token is the number of tokens at smaller positions
+//   ranks       the rank of a token is the number of tokens at smaller positions, or its position
 //   slots       with shift and gather: the first ones hold the tokens, in the order read
 //   inserted    the tokens that were read last, in that order, or none
 //   free        each empty slot of mapped pages once; with append not those of dropped tokens. Empty with shift and
@@ -88,7 +88,8 @@ const char* SlotTable::tokens_fault() const {
   for (int i = 0; i < occupied_; ++i) {
     const int slot = order[at(i)];
     if (i > 0 && position(slot) == position(order[at(i - 1)])) return "a token in two slots";
-    if (track_rank_ && rank_[at(slot)] != i) return "ranks out of the order of positions";
+    if (track_rank_ && rank_[at(slot)] != (rank_is_position_ ? position(slot) : i))
+      return "ranks out of the order of positions";
     const auto finite = [&](const std::vector<float>& column) { return std::isfinite(column[at(slot)]); };
     if (!finite(score_) || !std::ranges::all_of(column_, finite)) return "a score that is not a number";
   }

@@ -45,6 +45,7 @@ void SlotTable::load(ByteReader& in, bool edited) {
 
   in.require(position.size() <= INT_MAX, "more slots than can be counted");
   in.require(base_ >= 0 && base_ <= next_, "positions out of order");  // checked before subtracting
+  rank_is_position_ = within_original();
   changes_.restart();
   relative_.assign(position.size(), kEmptySlot);
   for (std::size_t slot = 0; slot < position.size(); ++slot) {

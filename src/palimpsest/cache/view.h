@@ -73,8 +73,9 @@ struct SlotPatch {
 struct SlotsView {
   // [slots] relative position: position - the table's base; kEmptySlot: no token. Visible: <= the query's
   const std::int32_t* relative = nullptr;
-  // [slots] rank among the tokens kept, oldest 0; nullptr unless keys are rotated on read
+  // [slots] number among the tokens kept, oldest 0, or position in the text; nullptr unless keys are rotated on read
   const std::int32_t* rank = nullptr;
+  bool rank_is_position = false;
   int slots = 0;                  // occupied or not: pages * page_size
   int occupied = 0;               // tokens
   const int* inserted = nullptr;  // [inserted_count] slots of the tokens inserted last, in token order

@@ -137,6 +137,9 @@ std::size_t Sequence::step_size() const {
   const bool each = decode ? plan_->previews_victims() : rule().window > 0;
   if (m.evicts() && limited && !each) max = std::min(max, at(evictions_.room()));
   if (drafts && !plan_->previews_drafts()) max = std::min(max, at(evictions_.room_for_drafts()));
+  // The ranks of all keys change there, and drafts have those of their step's first token.
+  const Position originals = cache_->options().original_until - cache_->next();
+  if (drafts && originals > 0) max = std::min(max, static_cast<std::size_t>(originals));
   assert(max >= 1);
   return std::min(wanted, max);
 }

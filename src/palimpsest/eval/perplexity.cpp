@@ -1,6 +1,7 @@
 #include "palimpsest/eval/perplexity.h"
 
 #include <algorithm>
+#include <cassert>
 #include <chrono>
 #include <cmath>
 
@@ -62,21 +63,26 @@ void check_perplexity(const Method& method, long long prompt) {
 }
 
 Perplexity perplexity(Session& session, std::span<const TokenId> tokens, long long bin,
-                      const Session::Progress& progress, long long prompt) {
+                      const Session::Progress& progress, long long prompt, long long first) {
   check_perplexity(session.method(), prompt);
   if (prompt > 0 && static_cast<long long>(tokens.size()) < prompt + 2)
     fail("a prompt of {} tokens: the text has {}, and two or more are needed after it", prompt, tokens.size());
+  assert(prompt == 0 || first == 0);
+  if (first > 0 && static_cast<long long>(tokens.size()) < first + 2)
+    fail("{} tokens that are not counted: the text has {}, and two or more are needed after them", first,
+         tokens.size());
   if (tokens.size() < 2) fail("perplexity needs two tokens or more: the text has {}", tokens.size());
   if (bin < 1) fail("bins of {} tokens: ask for 1 or more", bin);
   Perplexity result;
   session.clear();
-  const auto last = static_cast<long long>(tokens.size()) - 1 - prompt;
+  const auto last = static_cast<long long>(tokens.size()) - 1 - prompt - first;
   result.losses.reserve(tokens.size());
   result.curve.reserve(static_cast<std::size_t>(last / bin) + 1);
   double sum = 0, squares = 0;
   const auto dropped_before = session.cache().dropped();
   const auto start = std::chrono::steady_clock::now();
   const auto predict = [&](long long index, std::span<const float> logits) {
+    if (index < first) return;
     const double nats = negative_log_likelihood(logits, tokens[static_cast<std::size_t>(index) + 1]);
     result.losses.push_back(static_cast<float>(nats));
     sum += nats;

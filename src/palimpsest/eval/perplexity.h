@@ -44,8 +44,9 @@ void check_perplexity(const Method& method, long long prompt);
 // Clears the session and reads `tokens` (with BOS first if the vocabulary adds one). `bin`: tokens per bin of the
 // curve. `prompt`: 0: all tokens are predicted, in prefill chunks. Otherwise the first `prompt` tokens are a prompt
 // that is read and compressed first, and the tokens behind the next one are predicted, one by one, from the compressed
-// cache. Throws Error for fewer than two tokens (after a prompt: three), and as check_perplexity() does.
+// cache. `first`: without a prompt, the first tokens that are read and not counted, nor the one behind them. Throws
+// Error for fewer than two tokens (behind a prompt or `first`: three), and as check_perplexity() does.
 Perplexity perplexity(Session& session, std::span<const TokenId> tokens, long long bin,
-                      const Session::Progress& progress = {}, long long prompt = 0);
+                      const Session::Progress& progress = {}, long long prompt = 0, long long first = 0);
 
 }  // namespace palimpsest

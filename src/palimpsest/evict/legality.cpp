@@ -31,9 +31,6 @@ bool merges(C c) {
 bool by_block(C c) {
   return c.method.how().whole_pages;
 }
-bool rerotates(C c) {
-  return c.method.rerotate != Rerotate::kAuto;
-}
 bool waits_for_prompt(C c) {
   return c.method.waits_for_prompt();
 }
@@ -303,27 +300,6 @@ constexpr auto kTable = std::to_array<Requirement>({
        return fmt::format("budget {} x gamma {} is out of range: at most {} together", c.method.budget, c.method.gamma,
                           kMaxTokens);
      }},
-    {Scope::kMethod, "rerotate: positions", rerotates, [](C c) { return c.method.positions == Positions::kCache; },
-     [](C c) {
-       return fmt::format(
-           "rerotate {} with original positions: keys are never rotated again; use positions=cache or rerotate=auto",
-           option(c, "rerotate"));
-     }},
-    {Scope::kMethod, "two-query: window", [](C c) { return c.method.rerotate == Rerotate::kTwoQuery; },
-     [](C c) { return c.method.windowed(); },
-     [](C c) {
-       return fmt::format(
-           "rerotate two-query with policy {}{}{}{}: it holds for sinks + window (policy recent) only; use fused",
-           c.method.policy, c.method.spare == 0 ? "" : " and refresh", by_block(c) ? " and mechanism block" : "",
-           c.method.pins().empty() ? "" : " and pinned tokens");
-     }},
-    {Scope::kMethod, "delta: moves", [](C c) { return c.method.rerotate == Rerotate::kDelta; },
-     [](C c) { return c.method.how().moves_rows; },
-     [](C c) {
-       return fmt::format(
-           "rerotate delta with mechanism {}: no key moves there; use mechanism=shift, or rerotate=fused",
-           option(c, "mechanism"));
-     }},
     {Scope::kMethod, "no cache: baseline", [](C c) { return !c.method.cache; },
      [](C c) {
        const Method& m = c.method;
@@ -464,7 +440,7 @@ constexpr auto kTable = std::to_array<Requirement>({
     {Scope::kTarget, "chunk: range", always, [](C c) { return c.target->chunk >= 1; },
      [](C c) { return fmt::format("chunk {}: give at least 1 token", c.target->chunk); }},
     {Scope::kTarget, "cache positions: not learned",
-     [](C c) { return c.method.positions == Positions::kCache && c.method.cache && c.method.evicts(); },
+     [](C c) { return c.method.positions != Positions::kOriginal && c.method.cache && c.method.evicts(); },
      [](C c) { return c.target->positions != PositionKind::kLearned; },
      [](C) -> std::string {
        return "this model has learned positions, which cannot be renumbered without reading the text again: use "

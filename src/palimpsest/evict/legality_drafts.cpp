@@ -67,14 +67,16 @@ constexpr auto kDrafts = std::to_array<Requirement>({
                           get_option(c.method, "mechanism"));
      }},
     {Scope::kTarget, "drafts: ranks", [](C c) { return drafts(c) && (drops_each(c) || has_windows(c)); },
-     [](C c) { return !unrotated_keys(c.rule.rotation) && (!c.rule.rank_distance || c.rule.window > 0); },
+     [](C c) {
+       return !unrotated_keys(c.rule.rotation) && ((!c.rule.rank_distance && !c.rule.two_query) || c.rule.window > 0);
+     },
      [](C c) -> std::string {
        if (has_windows(c))
          return "drafts with positions=cache, of a model whose layers have attention windows: there each token drops "
                 "the oldest, which changes the rotation of all keys, whatever every= is; use positions=original";
        return fmt::format(
            "drafts with rerotate {} where each token drops another: that changes the rotation of all keys; use "
-           "every={} or more, positions=original, or rerotate=auto with sinks + window",
+           "every={} or more, positions=original, or rerotate=auto with sinks + window and schedule=step",
            get_option(c.method, "rerotate"), c.target->draft_max + 1);
      }},
 });

@@ -16,10 +16,9 @@ const std::vector<MethodRow>& methods() {
        "-",
        "keeps all tokens while memory and the trained context allow; then 4 sinks, the newest quarter, and of the "
        "older tokens those whose keys differ from the mean key (keydiff). With a smaller budget a prompt is read "
-       "first, and "
-       "keeps at its end what its last 32 queries attend to (critical). If there is MODEL.profile: with its heads' "
-       "shares "
-       "of the budget. Pins the system prompt of chats",
+       "first, and keeps at its end what its last 32 queries attend to (critical). Tokens keep their "
+       "positions while the text fits the trained context, and are renumbered from then on. If there is MODEL.profile: "
+       "with its heads' shares of the budget. Pins the system prompt of chats",
        {.name = std::string(kAutoMethod),
         .policy = std::string(kAutoPolicy),
         .protection = {.sinks = 4, .recent = Share::of_budget(0.25)},
@@ -28,7 +27,7 @@ const std::vector<MethodRow>& methods() {
         .schedule = Schedule::kPromptStep,
         .prompt_max = kAutoBudget,
         .interval = 16,
-        .positions = Positions::kCache}},
+        .positions = Positions::kAuto}},
       {"full", "-", "no eviction: memory grows with every token", {}},
       {"streaming",
        "arXiv 2309.17453",

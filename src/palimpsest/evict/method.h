@@ -19,8 +19,11 @@ namespace palimpsest {
 
 enum class Positions {
   kOriginal,  // a key keeps the rotation of its position in the text
-  kCache      // positions are ranks among the kept tokens; the query's rank is the last
+  kCache,     // positions are ranks among the kept tokens; the query's rank is the last
+  kAuto       // original while the text fits the trained context (kMaxOriginal at most), cache from then on
 };
+// Each token of the text takes a row of cosines and sines while it is at its original position and is rotated on read.
+inline constexpr int kMaxOriginal = 32768;
 
 // How `cache` positions are computed. All give the same result (to rounding).
 enum class Rerotate {

@@ -24,7 +24,7 @@ std::vector<int> head_budgets(const Candidate& of) {
   const int recent = m.recent(0);  // 0 if it is a share of each head's budget
   const int min = m.sinks() + recent + m.pinned() + m.set_aside() + 1 + (recent == 0 ? 1 : 0);
   // Ranks of keys stay inside the trained context, also while a prompt is read.
-  const int trained = m.positions == Positions::kCache ? of.target->trained_context : 0;
+  const int trained = m.positions != Positions::kOriginal ? of.target->trained_context : 0;
   std::function<std::uint64_t()> fingerprint;
   if (of.target->model) fingerprint = [target = of.target] { return target->model().fingerprint; };
   return split_budget(m.split.is_beside_model() ? Split(of.target->file_of(m.split)) : m.split,
@@ -47,6 +47,8 @@ CacheOptions cache_options(const Candidate& of) {
   cache.head_floats =
       static_cast<int>(of.signals.head_floats(cache.geometry.max_group(), cache.geometry.max_key_width()));
   cache.track_rank = unrotated_keys(of.rule.rotation) || of.rule.rank_distance;
+  if (cache.track_rank && of.method.positions == Positions::kAuto)
+    cache.original_until = std::min(of.target->trained_context, kMaxOriginal);
   cache.rotated_half = of.rule.rotation == Rotation::kOnRead && of.method.rerotate == Rerotate::kCachedHalf;
   return cache;
 }
@@ -78,7 +80,8 @@ std::size_t widest_layer(const CacheOptions& cache, std::span<const Occupancy> o
 AttentionRule attention_rule(const Method& m, PositionKind kind) {
   AttentionRule rule;
   rule.rotation = kind == PositionKind::kRotary ? Rotation::kOnWrite : Rotation::kNever;
-  const bool renumbers = m.positions == Positions::kCache && m.cache && (m.evicts() || m.rerotate != Rerotate::kAuto);
+  const bool renumbers =
+      m.positions != Positions::kOriginal && m.cache && (m.evicts() || m.rerotate != Rerotate::kAuto);
   if (kind == PositionKind::kAlibi && renumbers) {
     rule.rank_distance = true;
     rule.two_query = m.strict();

@@ -20,7 +20,7 @@ constexpr auto kMechanismNames = [] {
   for (std::size_t i = 0; i < names.size(); ++i) names[i] = kMechanisms[i].name;
   return names;
 }();
-constexpr std::array<Text, 2> kPositions = {"original", "cache"};
+constexpr std::array<Text, 3> kPositions = {"original", "cache", "auto"};
 constexpr std::array<Text, 6> kRerotate = {"auto", "two-query", "fused", "cached-half", "recompute", "delta"};
 constexpr std::array<Text, 4> kSchedules = {"step", "prompt", "prompt+step", "page"};
 constexpr std::array<Text, 2> kJoin = {"class", "next"};
@@ -216,7 +216,7 @@ constexpr std::array kKeys = {
           m.references = static_cast<int>(parse_integer(value, key, 1, kMaxReferences));
         },
         [](const Method& m) { return std::to_string(m.references); }},
-    Key{"positions", "WHICH", "original: position in the text; cache: rank among the kept tokens",
+    Key{"positions", "WHICH", "original: in the text; cache: rank in the cache; auto: original, then cache",
         set_choice<&Method::positions, kPositions>, get_choice<&Method::positions, kPositions>},
     Key{"rerotate", "HOW", "cache positions: auto, two-query, fused, cached-half, recompute or delta",
         set_choice<&Method::rerotate, kRerotate>, get_choice<&Method::rerotate, kRerotate>},

@@ -58,7 +58,8 @@ int of_bytes(const Method& method, const PlanTarget& target) {
 // Ranks of keys stay inside the trained context also while a prompt is read.
 bool fits_context(const MethodPlan& plan) {
   const int trained = plan.target().trained_context;
-  if (plan.method().positions != Positions::kCache || trained == 0 || plan.method().budget <= trained / 2) return true;
+  if (plan.method().positions == Positions::kOriginal || trained == 0 || plan.method().budget <= trained / 2)
+    return true;
   const auto reading = plan.occupancies(kAnyPrompt, -1).prefill;
   return std::ranges::max(reading, {}, &Occupancy::tokens).tokens <= trained;
 }
@@ -86,6 +87,7 @@ Method adapted(Method m, const PlanTarget& target) {
   }
   if (m.schedule != Schedule::kPromptStep && m.prompt_max == kAutoBudget) m.prompt_max = 0;
   if (m.name == kAutoMethod && target.positions == PositionKind::kLearned) m.positions = Positions::kOriginal;
+  if (m.name == kAutoMethod && m.positions == Positions::kAuto && m.windowed()) m.positions = Positions::kCache;
   return m;
 }
 

@@ -81,6 +81,7 @@ int ranks_needed(const SequenceStep& s) {
   const int without_slots = s.draft_rows == nullptr ? 0 : static_cast<int>(s.tokens.size()) - 1;
   int max = s.cache->occupied() + without_slots;
   const Position end = s.cache->next() + without_slots;
+  if (end <= s.cache->options().original_until) max = static_cast<int>(end);
   const auto behind_mask = [&](std::int32_t window) {
     if (rule.two_query && window != INT32_MAX)  // a query's rank is at most its position
       max = static_cast<int>(std::max<Position>(max, std::min(end, Position{rule.sinks} + window)));

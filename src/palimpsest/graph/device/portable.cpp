@@ -46,7 +46,8 @@ int ranks_needed(const Step& step, int sequence) {
   const StepTokens& t = step.attention(0).tokens[sequence];
   const Cache& cache = *step.input()[sequence].cache;
   if (t.rotation == Rotation::kNever) return 0;
-  int max = queries_at_rank(t) ? cache.occupied() : 0;
+  const bool original = cache.next() <= cache.options().original_until;
+  int max = !queries_at_rank(t) ? 0 : original ? static_cast<int>(cache.next()) : cache.occupied();
   if (!t.two_query) return max;
   for (int layer = 0; layer < cache.geometry().layers(); ++layer) {
     const AttentionStep& a = step.attention(layer);
