@@ -2,7 +2,7 @@
 MAKEFLAGS += --no-print-directory
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help serve-mutations run chat build test test-long test-avx2 test-arm64 test-asan test-tsan install-check deb deb-check image-check dist release release-check docs docs-check bench attention bench-papers versus versus-server versus-shift evict-cost own-time batches drafts growth exactness quality acceptance sweep report peers peers-kept convert-check serve-check clients-check llama-server-check templates-check schemas-check page-check page-pictures memory-events serve-load overload first-hour serve-kill serve-hostile cuda-check scale-check wheel python-check python-clean format format-check setup clean prune
+.PHONY: help serve-mutations run chat build test test-long test-avx2 test-arm64 test-asan test-tsan install-check deb deb-check image-check dist release release-check docs docs-check bench attention bench-papers plots versus versus-server versus-shift evict-cost own-time batches drafts growth exactness quality acceptance sweep report peers peers-kept convert-check serve-check clients-check llama-server-check templates-check schemas-check page-check page-pictures memory-events serve-load overload first-hour serve-kill serve-hostile cuda-check scale-check wheel python-check python-clean format format-check setup clean prune
 
 # What `make run` runs; try RUN_ARGS='-p "Once upon a time" -n -1' and Ctrl-C.
 RUN_ARGS ?= -n 1000 --ignore-eos --seed 1 --method streaming
@@ -80,23 +80,26 @@ bench: build  ## compare the decode speed of methods (BENCH_ARGS=...)
 
 attention:  ## memory bandwidth of decode attention, relative to a plain read
 	@tools/build release palimpsest_app attention_bench
-	@tools/env python3 bench/attention.py
+	@tools/env python3 research/speed/attention.py
 
 bench-papers:  ## reproduce the papers' tables and figures (PAPERS_ARGS='--quick table5 fig7a')
 	@tools/build release
-	@tools/env --add python3-matplotlib || true
-	@python3 bench/papers/torch_baselines.py $(PAPERS_ARGS) || echo "torch: skipped" >&2
-	@tools/env python3 bench/papers/run.py $(PAPERS_ARGS)
+	@python3 research/papers/torch_baselines.py $(PAPERS_ARGS) || echo "torch: skipped" >&2
+	@tools/env python3 research/papers/run.py $(PAPERS_ARGS)
+
+plots:  ## draw the plots of research/results: out/plots (PLOTS='equip-fig3 lazy-r': these)
+	@tools/env --add python3-matplotlib
+	@tools/env python3 bench/plot.py $(or $(PLOTS),research/results/plots/*.json)
 
 versus: build  ## decode and prefill speed against llama-bench (VERSUS_ARGS=...)
-	@tools/env python3 bench/versus_llama_bench.py $(VERSUS_ARGS)
+	@tools/env python3 research/speed/versus_llama_bench.py $(VERSUS_ARGS)
 
 versus-server: build  ## throughput of the server against llama-server (VERSUS_ARGS=...)
-	@tools/env python3 bench/versus_server.py $(VERSUS_ARGS)
+	@tools/env python3 research/speed/versus_server.py $(VERSUS_ARGS)
 
 versus-shift:  ## cost of eviction against llama.cpp's context shift, 1,024 tokens kept (VERSUS_ARGS=...)
 	@tools/build release palimpsest_app shift_bench
-	@tools/env python3 bench/versus_llama_shift.py $(VERSUS_ARGS)
+	@tools/env python3 research/speed/versus_llama_shift.py $(VERSUS_ARGS)
 
 evict-cost: build  ## decode step with eviction against one without (COST_ARGS=...)
 	@tools/env python3 bench/evict_cost.py $(COST_ARGS)
@@ -109,7 +112,7 @@ drafts: build  ## decode steps with drafts against steps without (DRAFTS_ARGS=..
 
 batches:  ## decode step of 8 and 32 sequences against one, per weight type (BATCHES_ARGS=...)
 	@tools/build release palimpsest_app matmul_bench
-	@tools/env python3 bench/batches.py $(BATCHES_ARGS)
+	@tools/env python3 research/speed/batches.py $(BATCHES_ARGS)
 
 growth: build  ## time and memory against prompt length, budget, batch size; 4 million tokens (GROWTH_ARGS=...)
 	@tools/env --add python3-matplotlib
@@ -135,14 +138,14 @@ exactness:  ## test that mechanism, positions, page size, path and threads do no
 quality: build  ## what each method loses on real models (QUALITY_ARGS='--smollm2 FILE --gemma FILE'); measures missing cells
 	@tools/env python3 bench/real_models.py $(QUALITY_ARGS)
 
-acceptance: build  ## regenerate docs/results/acceptance.md (ACCEPTANCE_ARGS='stream book')
-	@tools/env python3 bench/acceptance.py $(ACCEPTANCE_ARGS)
+acceptance: build  ## regenerate research/results/acceptance.md (ACCEPTANCE_ARGS='stream book')
+	@tools/env python3 research/acceptance.py $(ACCEPTANCE_ARGS)
 
 peers: build  ## compare with llama.cpp, OpenVINO GenAI, transformers with kvpress (PEERS_ARGS=...)
-	@python3 bench/peers/run.py $(PEERS_ARGS)
+	@python3 research/peers/run.py $(PEERS_ARGS)
 
 peers-kept: build  ## compare the tokens that each method keeps with kvpress's presses (PEERS_ARGS=...)
-	@python3 bench/peers/run.py --parts kept --peers palimpsest transformers $(PEERS_ARGS)
+	@python3 research/peers/run.py --parts kept --peers palimpsest transformers $(PEERS_ARGS)
 
 # Resumes an interrupted sweep. SWEEP=another.json; RESULTS='a.jsonl b.jsonl'.
 SWEEP ?= bench/sweeps/default-model.json
@@ -188,7 +191,7 @@ page-pictures: build  ## pictures of the page with the default model: docs/pictu
 	@python3 tools/page/pictures.py $(PAGE_ARGS)
 
 memory-events: build  ## decode speed with memory events, relative to without (EVENTS_ARGS=...)
-	@tools/env python3 bench/memory_events.py $(EVENTS_ARGS)
+	@tools/env python3 research/speed/memory_events.py $(EVENTS_ARGS)
 
 templates-check: build  ## compare rendered chat templates of ten model families with Jinja2's
 	@python3 tests/system/templates.py

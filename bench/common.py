@@ -11,7 +11,8 @@ import sys
 
 REPO = pathlib.Path(__file__).resolve().parent.parent
 SHARED = pathlib.Path(os.environ.get("PALIMPSEST_SHARED") or REPO.parent / "shared")
-RESULTS = REPO / "docs" / "results"
+RESULTS = REPO / "docs" / "results"  # pages that answer a user's question
+RESEARCH = REPO / "research" / "results"  # all other pages
 # With passive waiting, which the tests use, each operator of a graph wakes threads: a small model's step takes 10 times as long.
 os.environ.pop("OMP_WAIT_POLICY", None)
 
@@ -84,7 +85,7 @@ def commit():
     git = ["git", "-c", f"safe.directory={REPO}"]
     try:
         code, out, _ = run([*git, "describe", "--always"], check=False)
-        changed, _, _ = run([*git, "diff", "--quiet", "HEAD", "--", f"{REPO}", f":(exclude){RESULTS}"], check=False)
+        changed, _, _ = run([*git, "diff", "--quiet", "HEAD", "--", f"{REPO}", f":(exclude){RESULTS}", f":(exclude){RESEARCH}"], check=False)
     except FileNotFoundError:
         code, out, changed = 1, "", 0
     return out.strip() + ("-dirty" if changed else "") if code == 0 else os.environ.get("PALIMPSEST_COMMIT", "of an unknown commit")

@@ -15,6 +15,8 @@ import statistics
 import common
 import parts
 
+PAGE = parts.Page("evict-cost", "Cost of eviction", "What eviction adds to a decode step: the whole step, with and without (`make evict-cost`), and the time that each method takes for its\n"
+                  "decisions (`make own-time`). bench/evict_cost.py and bench/own_time.py describe the methods.", ["step", "budget-1024", "budget-4096"])
 METHODS = {  # name: (method, target: max ratio)
     "streaming": ("streaming:budget={n}", 1.01),
     "sparse": ("sparse:budget={n}", None),
@@ -47,11 +49,9 @@ def measure(model, budget, batch, names, options, prefix):
     return out, command
 
 
-def page(results, options, command):
-    lines = ["# Cost of eviction", "",
-             "Time of a decode step (TPOT) that evicts one token in every layer and head, relative to a step of the same engine with",
-             f"the same number of tokens and no eviction. {common.machine()}, {options.threads} threads; {options.model}, f16 cache; commit"
-             f" {common.commit()}, {common.today()}.", "",
+def table(results, options):
+    lines = ["Time of a decode step (TPOT) that evicts one token in every layer and head, relative to a step of the same engine with",
+             f"the same number of tokens and no eviction. {options.threads} threads; {options.model}, f16 cache.", "",
              "| method | budget | batch | no eviction, ms | eviction, ms (p99) | ratio of medians | ratio per round, median (min–max) | target | attention ms, no eviction | attention ms, eviction ms |",
              "|---|---|---|---|---|---|---|---|---|---|"]
     for r in results:
@@ -62,12 +62,9 @@ def page(results, options, command):
     ratios = [r["median_ratio"] - 1 for r in results]
     missed = [f"{r['name']}, budget {r['budget']:,}, batch {r['batch']}: {r['median_ratio']:.3f}x" for r in results
               if r["target"] and r["median_ratio"] > r["target"]]
-    lines += ["", f"Eviction changes the median step by {min(ratios):+.1%} to {max(ratios):+.1%}. Targets missed: {'; '.join(missed) or 'none'}."]
-    lines += ["", "Ratio of medians: median step over all rounds. Attention, eviction: the parts of a step (mean) that eviction can change; the rest, the matrix"
-              " products, is the same for all methods, and its differences are noise. Command: `make evict-cost` (bench/evict_cost.py describes the"
-              " method), one process per budget and batch, for example", "", "```", common.shown(command),
-              "```", ""]
-    return "\n".join(lines)
+    return [*lines, "", f"Eviction changes the median step by {min(ratios):+.1%} to {max(ratios):+.1%}. Targets missed: {'; '.join(missed) or 'none'}.", "",
+            "Ratio of medians: median step over all rounds. Attention, eviction: the parts of a step (mean) that eviction can change; the rest, the matrix"
+            " products, is the same for all methods, and its differences are noise. One process per budget and batch.", ""]
 
 
 def main():
@@ -82,7 +79,7 @@ def main():
     parts.add(parser, "--prefix")
     parser.add_argument("--keep", type=pathlib.Path, metavar="FILE",
                         help="file of samples; a later run continues from it")
-    parser.add_argument("--dry", action="store_true", help="print the page, do not write docs/results/evict-cost.md")
+    parser.add_argument("--dry", action="store_true", help="print the table, do not write docs/results/evict-cost.md")
     options = parser.parse_args()
     kept = {}  # "batch x budget": [rows, command]
     if options.keep and options.keep.exists():
@@ -99,12 +96,10 @@ def main():
         for r in rows:
             common.say(f"{r['name']}, {budget}, batch {batch}: {r['median_ratio']:.3f}x of {r['full_ms']:.2f} ms; rounds "
                        f"{statistics.median(r['ratios']):.3f}x")
-    text = page(results, options, command)
-    if options.dry:
-        print(text)
-    else:
-        (common.RESULTS / "evict-cost.md").write_text(text)
-        common.say("wrote docs/results/evict-cost.md")
+    lines = table(results, options)
+    print("\n".join(lines))
+    if not options.dry:
+        PAGE.put("step", "A step with eviction, relative to a step without", lines, common.shown(command))
 
 
 if __name__ == "__main__":

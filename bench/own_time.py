@@ -9,6 +9,7 @@ tokens).
 """
 import common
 import parts
+from evict_cost import PAGE
 
 TARGET = 0.05  # of the step
 LEFT_OUT = {"full": "evicts nothing", "window-recompute": "has no cache", "duo": "needs a list of heads", "learned": "needs a scorer", "temporal": "likewise", "kvzap": "likewise", "triattention": "needs mean queries", "adakv": "decides at the prompt's end only", "kvzip": "likewise"}
@@ -20,6 +21,8 @@ COSTS = {  # why a method takes longer than the target
     "cam": "looks for the next 32 tokens among all slots",
     "ems": "reads all values at every token, to find the most similar one",
 }
+ABOUT = ["Time of a decode step that a method takes for its own decisions, and for what they change in the cache. It is on top of what attention takes to compute",
+         "weights, which the step contains. Not measured: " + "; ".join(f"{name} ({why})" for name, why in LEFT_OUT.items()) + ".", ""]
 
 
 def methods(program):
@@ -37,10 +40,6 @@ def main():
     parse.add_argument("--tokens", type=int, default=128)
     parse.add_argument("--reps", type=int, default=2)
     o = parse.parse_args()
-    page = parts.Page("own-time", "Own time of the methods",
-                      "Time of a decode step that a method takes for its own decisions, and for what they change in the cache. It is on top of what"
-                      " attention takes to compute weights, which the step contains. `make own-time` (bench/own_time.py describes the method). Not measured: "
-                      + "; ".join(f"{name} ({why})" for name, why in LEFT_OUT.items()) + ".")
     for budget in o.budgets:
         names = [(name, f"{name}:budget={budget}{more}") for name, more in methods(o.program)]
         command = [o.program, "bench", "decode", "--synthetic", o.model, "--tokens", o.tokens, "--reps", o.reps, "--depth", budget + 64, "-t", o.threads, "--json"]
@@ -48,7 +47,7 @@ def main():
             command += ["--method", method]
         rows = {r["name"]: r for r in common.run_json(command, prefix=o.prefix)}
         streaming = rows[f"streaming:budget={budget}"]["ms_p50"]
-        lines = ["| method | own, ms | of the step | evicted per token | step, ms | of streaming's | |", "|---|---|---|---|---|---|---|"]
+        lines = [*ABOUT, "| method | own, ms | of the step | evicted per token | step, ms | of streaming's | |", "|---|---|---|---|---|---|---|"]
         missed = []
         for name, method in sorted(names, key=lambda n: rows[n[1]]["ms_evict"]):
             row = rows[method]
@@ -58,7 +57,7 @@ def main():
             lines.append(f"| {method.replace(f'budget={budget},', '').removesuffix(f':budget={budget}')} | {row['ms_evict']:.3f} | {share:.1%} | "
                          f"{row['evicted'] / o.tokens:.2f} | {row['ms_p50']:.2f} | {row['ms_p50'] / streaming:.2f}x | {COSTS.get(name, '') if share > TARGET else ''} |")
         lines += ["", f"Above {TARGET:.0%} of the step: {', '.join(missed) or 'none'}.", ""]
-        page.put(f"budget-{budget}", f"{budget:,} tokens, {o.model}, {o.threads} threads", lines, common.shown(command[:command.index("--method") + 2]) + " ...")
+        PAGE.put(f"budget-{budget}", f"Own time of the methods: {budget:,} tokens, {o.model}, {o.threads} threads", lines, common.shown(command[:command.index("--method") + 2]) + " ...")
         print("\n".join(lines))
 
 

@@ -4,7 +4,7 @@ import os
 import re
 import subprocess
 
-from common import REPO, RESULTS, Failed, commit, machine, say, today
+from common import REPO, RESEARCH, RESULTS, Failed, commit, machine, say, today
 
 ARGUMENTS = {
     "--program": {"default": str(REPO / "build" / "palimpsest")},
@@ -49,11 +49,13 @@ def machine_part(name):
 
 
 class Page:
-    """docs/results/<name>.md: one section per part, replaced when the part runs again. Sections are in the given order,
+    """<folder>/<name>.md: one section per part, replaced when the part runs again. Sections are in the given order,
     others follow."""
 
+    folder = RESULTS
+
     def __init__(self, name, title, intro, order=()):
-        self.path, self.title, self.intro, self.order = RESULTS / f"{name}.md", title, intro, order
+        self.path, self.title, self.intro, self.order = self.folder / f"{name}.md", title, intro, order
 
     def put(self, part, title, lines, command=None, foot=None):
         text = self.path.read_text() if self.path.exists() else f"# {self.title}\n\n{self.intro}\n"
@@ -67,8 +69,14 @@ class Page:
             later = [text.find(f"<!-- part {p} -->") for p in behind]
             at = min([i for i in later if i >= 0], default=len(text))
             text = text[:at].rstrip() + "\n\n" + new + ("\n" + text[at:] if at < len(text) else "")
-        RESULTS.mkdir(parents=True, exist_ok=True)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
         self.path.write_text(text)
+
+
+class ResearchPage(Page):
+    """A page of research/results."""
+
+    folder = RESEARCH
 
 
 def work_through(parts, work, faults=()):

@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "palimpsest/core/error.h"
-#include "palimpsest/engine/repeat.h"
-#include "palimpsest/engine/session.h"
+#include "palimpsest/engine/sequence/repeat.h"
+#include "palimpsest/engine/sequence/session.h"
 #include "palimpsest/model/fingerprint.h"
 #include "palimpsest/text/vocabulary.h"
 

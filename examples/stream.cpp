@@ -4,7 +4,7 @@
 #include <iostream>
 
 #include "palimpsest/core/error.h"
-#include "palimpsest/engine/generator.h"
+#include "palimpsest/engine/generation/generator.h"
 
 using namespace palimpsest;
 

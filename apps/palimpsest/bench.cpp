@@ -6,8 +6,6 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "palimpsest/bench/bandwidth.h"
-#include "palimpsest/bench/speed.h"
 #include "palimpsest/bench_commands.h"
 #include "palimpsest/core/cache_type.h"
 #include "palimpsest/core/error.h"
@@ -17,6 +15,8 @@
 #include "palimpsest/method_list.h"
 #include "palimpsest/model/synthetic/synthetic.h"
 #include "palimpsest/progress.h"
+#include "palimpsest/speed/bandwidth.h"
+#include "palimpsest/speed/speed.h"
 #include "palimpsest/system.h"
 
 namespace palimpsest::cli {
@@ -317,7 +317,7 @@ constexpr const char* kBenchFooter = R"(Examples:
   palimpsest bench decode --synthetic llama-3.2-1b --depth 1024 --draft-max 0,1,3,7     cost of reading drafts
   palimpsest bench prefill --synthetic llama-3.2-1b@type=q8_0 --tokens 512
   palimpsest bench serve --synthetic llama-3.2-1b --method full --method streaming:budget=512 --num-prompts 32
-  palimpsest bench serve --base-url http://127.0.0.1:8080 --request-rate 2 --plot load.svg
+  palimpsest bench serve --base-url http://127.0.0.1:8080 --request-rate 2 --plot load.json
   palimpsest bench make-model --synthetic llama-3.2-1b@type=q8_0@vocab=32000 -o random.gguf)";
 
 }  // namespace

@@ -8,19 +8,19 @@
 #include <limits>
 #include <memory>
 
-#include "palimpsest/bench/http_target.h"
-#include "palimpsest/bench/scheduler_target.h"
-#include "palimpsest/bench/statistics.h"
 #include "palimpsest/bench_commands.h"
 #include "palimpsest/bench_serve_report.h"
 #include "palimpsest/core/cache_type.h"
 #include "palimpsest/core/error.h"
 #include "palimpsest/core/memory.h"
-#include "palimpsest/eval/svg_chart.h"
+#include "palimpsest/eval/chart.h"
 #include "palimpsest/interrupt.h"
+#include "palimpsest/load/http_target.h"
+#include "palimpsest/load/scheduler_target.h"
 #include "palimpsest/method_list.h"
 #include "palimpsest/progress.h"
 #include "palimpsest/scheduler_flags.h"
+#include "palimpsest/speed/statistics.h"
 #include "palimpsest/system.h"
 #include "palimpsest/writer.h"
 
@@ -57,7 +57,7 @@ void check_bench(const BenchServeFlags& flags) {
   if (flags.lengths.prefix < 0 || flags.lengths.prefix > 100'000'000)
     fail("--random-prefix-len {}: give 0 to 100,000,000 tokens", flags.lengths.prefix);
   if (!(flags.http.timeout > 0 && flags.http.timeout <= 1e6)) fail("--timeout {}: give seconds", flags.http.timeout);
-  if (!flags.plot.empty()) check_svg_path(flags.plot);
+  if (!flags.plot.empty()) check_chart_path(flags.plot);
 }
 
 std::vector<LoadRequest> load_of(const BenchServeFlags& flags, TokenId from, TokenId to) {
@@ -225,7 +225,7 @@ int run_serve(const BenchServeFlags& flags) {
     fmt::print("{}\n", targets->title());
     print_table(rows, targets->resident_peak());
   }
-  if (!flags.plot.empty()) write_svg(flags.plot, chart_of(rows, targets->title()));
+  if (!flags.plot.empty()) write_chart(flags.plot, chart_of(rows, targets->title()));
   return interrupted() ? kInterrupted : kOk;
 }
 
@@ -269,7 +269,9 @@ void add_bench_serve(CLI::App& bench, Action& action) {
   add_method_list(*command, flags->list, {"full"});
   hide_layerwise_flag(*command);
   add_json_flag(*command, flags->json);
-  command->add_option("--plot", flags->plot, "write a chart to this SVG file")->type_name("FILE")->group("Output");
+  command->add_option("--plot", flags->plot, "write the curves to this JSON file; bench/plot.py draws it")
+      ->type_name("FILE")
+      ->group("Output");
   for (const char* local : {"--model",         "--hf-repo",
                             "--synthetic",     "--device",
                             "--tensor-split",  "--rpc",

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "palimpsest/bench/statistics.h"
 #include "palimpsest/progress.h"
+#include "palimpsest/speed/statistics.h"
 #include "palimpsest/system.h"
 
 namespace palimpsest::cli {
@@ -127,7 +127,6 @@ ChartPanel panel_of(const char* title, const char* x, const char* y) {
   panel.x_label = x;
   panel.y_label = y;
   panel.from_zero = true;
-  panel.height = 180;
   return panel;
 }
 

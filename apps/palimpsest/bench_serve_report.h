@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "palimpsest/bench/load_run.h"
-#include "palimpsest/eval/svg_chart.h"
+#include "palimpsest/eval/chart.h"
+#include "palimpsest/load/load_run.h"
 
 namespace palimpsest::cli {
 

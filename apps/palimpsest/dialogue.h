@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "palimpsest/engine/generator.h"
+#include "palimpsest/engine/generation/generator.h"
 #include "palimpsest/options.h"
 #include "palimpsest/sampling_flags.h"
 #include "palimpsest/text/conversation.h"

@@ -16,9 +16,9 @@ namespace palimpsest::cli {
 namespace {
 
 constexpr const char* kEvalFooter = R"(Examples:
-  palimpsest eval perplexity -f book.txt --method full --method streaming:budget=256 --plot book.svg
+  palimpsest eval perplexity -f book.txt --method full --method streaming:budget=256 --plot book.json
   palimpsest eval needle --method full --method streaming:budget=256 --method h2o:budget=256
-  palimpsest eval stream --method streaming --budget 256 --tokens 100000 --plot stream.svg
+  palimpsest eval stream --method streaming --budget 256 --tokens 100000 --plot stream.json
   palimpsest eval compare -f book.txt --tokens 5000 --method streaming --method streaming:mechanism=shift)";
 
 }  // namespace

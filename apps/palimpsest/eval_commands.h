@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "palimpsest/commands.h"
-#include "palimpsest/engine/session.h"
+#include "palimpsest/engine/sequence/session.h"
 #include "palimpsest/eval/plain_text.h"
 #include "palimpsest/model/model.h"
 #include "palimpsest/text/vocabulary.h"

@@ -12,7 +12,7 @@
 #include "palimpsest/core/cache_type.h"
 #include "palimpsest/core/error.h"
 #include "palimpsest/eval/bootstrap.h"
-#include "palimpsest/eval/svg_chart.h"
+#include "palimpsest/eval/chart.h"
 #include "palimpsest/eval_commands.h"
 #include "palimpsest/interrupt.h"
 #include "palimpsest/method_list.h"
@@ -169,7 +169,7 @@ int run_perplexity(const PerplexityFlags& flags) {
   if (flags.window > 0 && flags.prompt > 0)
     fail("--window with --prompt: a window's first half is read and not counted; give one of the two");
   const long long first = flags.window / 2;
-  if (!flags.plot.empty()) check_svg_path(flags.plot);
+  if (!flags.plot.empty()) check_chart_path(flags.plot);
   const auto model = load_model(flags.model);
   if (model->path().empty()) fail("a synthetic model has no vocabulary to read a text with: name a file with -m");
   const auto vocabulary = Vocabulary::load(model->path(), model->options().overrides);
@@ -242,7 +242,7 @@ int run_perplexity(const PerplexityFlags& flags) {
   if (!flags.plot.empty()) {
     const std::string name = texts.size() > 1 ? fmt::format("{} texts", texts.size())
                                               : std::filesystem::path(texts.front().file).filename().string();
-    write_svg(flags.plot, chart_of(runs, *model, flags, name, bin, list.front().options.chunk));
+    write_chart(flags.plot, chart_of(runs, *model, flags, name, bin, list.front().options.chunk));
     if (!flags.json) fmt::print("plot: {}\n", flags.plot);
   }
   return interrupted() ? kInterrupted : kOk;
@@ -276,8 +276,8 @@ void add_eval_perplexity(CLI::App& eval, Action& action) {
   command->add_option("--block", flags->block, "tokens per bootstrap block of the paired differences")
       ->check(CLI::PositiveNumber);
   command->add_option("--resamples", flags->resamples, "bootstrap resamples")->check(CLI::Range(100, 1000000));
-  command->add_option("--plot", flags->plot, "write the curves to this SVG file");
-  command->add_flag("--linear", flags->linear, "linear instead of logarithmic perplexity axis");
+  command->add_option("--plot", flags->plot, "write the curves to this JSON file; bench/plot.py draws it");
+  command->add_flag("--linear", flags->linear, "linear instead of logarithmic perplexity axis of --plot");
   add_json_flag(*command, flags->json);
   command->callback([flags, &action] { action = [flags] { return run_perplexity(*flags); }; });
 }

@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "palimpsest/core/error.h"
-#include "palimpsest/eval/svg_chart.h"
+#include "palimpsest/eval/chart.h"
 #include "palimpsest/eval_commands.h"
 #include "palimpsest/interrupt.h"
 #include "palimpsest/options.h"
@@ -114,30 +114,26 @@ Chart chart_of(const StreamResult& result, const std::string& title, const std::
                      .y_label = "perplexity",
                      .from_zero = true,
                      .series = {},
-                     .marks = {},
-                     .height = 220};
+                     .marks = {}};
   quality.series = {{"when sampled", {}, false}, {"evaluated with an empty full cache", {}, false}};
   ChartPanel repeats{.title = "Distinct 4-grams per window",
                      .x_label = "tokens",
                      .y_label = "share",
                      .from_zero = true,
                      .series = {{"distinct", {}, false}},
-                     .marks = {},
-                     .height = 120};
+                     .marks = {}};
   ChartPanel speed{.title = "Time per token",
                    .x_label = "tokens",
                    .y_label = "ms",
                    .from_zero = true,
                    .series = {{"median of a window", {}, false}},
-                   .marks = {},
-                   .height = 120};
+                   .marks = {}};
   ChartPanel memory{.title = "Resident memory",
                     .x_label = "tokens",
                     .y_label = "MiB",
                     .from_zero = true,
                     .series = {{"resident", {}, false}},
-                    .marks = {},
-                    .height = 120};
+                    .marks = {}};
   for (const auto& w : result.windows) {
     const auto x = static_cast<double>(w.to);
     quality.series[0].points.emplace_back(x, std::exp(w.nll));
@@ -150,7 +146,7 @@ Chart chart_of(const StreamResult& result, const std::string& title, const std::
 }
 
 int run_stream_command(const StreamFlags& flags) {
-  if (!flags.plot.empty()) check_svg_path(flags.plot);
+  if (!flags.plot.empty()) check_chart_path(flags.plot);
   const auto model = load_model(flags.model);
   std::shared_ptr<Vocabulary> vocabulary;
   if (!model->path().empty()) vocabulary = Vocabulary::load(model->path(), model->options().overrides);
@@ -201,8 +197,9 @@ int run_stream_command(const StreamFlags& flags) {
     print_report(result, flags.stream);
   if (!flags.json && options.method.evicts()) fmt::print("protected: {}\n", spell_protection(options.method));
   if (!flags.plot.empty()) {
-    write_svg(flags.plot, chart_of(result, fmt::format("{} tokens of {}", thousands(result.tokens), model_name(*model)),
-                                   spell_short(options.method)));
+    write_chart(flags.plot,
+                chart_of(result, fmt::format("{} tokens of {}", thousands(result.tokens), model_name(*model)),
+                         spell_short(options.method)));
     if (!flags.json) fmt::print("plot: {}\n", flags.plot);
   }
   return result.complete ? kOk : kInterrupted;
@@ -227,7 +224,7 @@ void add_eval_stream(CLI::App& eval, Action& action) {
   add_thread_flags(*command, flags->threads);
   command->add_flag("--no-judge", flags->no_judge, "do not evaluate each window with a full cache");
   command->add_option("--text", flags->text, "write the text to this file");
-  command->add_option("--plot", flags->plot, "write the curves to this SVG file");
+  command->add_option("--plot", flags->plot, "write the curves to this JSON file; bench/plot.py draws it");
   add_json_flag(*command, flags->json);
   command->callback([flags, &action] { action = [flags] { return run_stream_command(*flags); }; });
 }

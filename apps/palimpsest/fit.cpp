@@ -12,7 +12,7 @@
 
 #include "palimpsest/commands.h"
 #include "palimpsest/core/error.h"
-#include "palimpsest/engine/repeat.h"
+#include "palimpsest/engine/sequence/repeat.h"
 #include "palimpsest/eval/data.h"
 #include "palimpsest/eval/plain_text.h"
 #include "palimpsest/fit/comparison.h"

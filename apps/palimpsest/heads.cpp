@@ -11,7 +11,7 @@
 
 #include "palimpsest/commands.h"
 #include "palimpsest/core/error.h"
-#include "palimpsest/engine/query_centres.h"
+#include "palimpsest/engine/sequence/query_centres.h"
 #include "palimpsest/eval/far_attention.h"
 #include "palimpsest/eval/head_files.h"
 #include "palimpsest/eval/head_profile.h"

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "palimpsest/engine/memory_map.h"
+#include "palimpsest/engine/sequence/memory_map.h"
 #include "palimpsest/text/vocabulary.h"
 
 namespace palimpsest::cli {

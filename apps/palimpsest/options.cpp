@@ -12,7 +12,7 @@
 #include "palimpsest/core/memory.h"
 #include "palimpsest/core/parse.h"
 #include "palimpsest/default_model.h"
-#include "palimpsest/engine/repeat.h"
+#include "palimpsest/engine/sequence/repeat.h"
 #include "palimpsest/evict/method_plan.h"
 #include "palimpsest/hub/catalogue.h"
 #include "palimpsest/hub/models.h"

@@ -6,9 +6,9 @@
 #include <optional>
 #include <string>
 
-#include "palimpsest/engine/model_drafter.h"
-#include "palimpsest/engine/session.h"
-#include "palimpsest/engine/speculation.h"
+#include "palimpsest/engine/sequence/session.h"
+#include "palimpsest/engine/speculation/model_drafter.h"
+#include "palimpsest/engine/speculation/speculation.h"
 #include "palimpsest/evict/method_plan.h"
 #include "palimpsest/model/model.h"
 
@@ -60,7 +60,8 @@ void add_session_cache_flags(CLI::App& command, CacheFlags& flags, const std::st
 // One line: what method auto keeps, and when it begins to evict. Other methods: "".
 std::string auto_line(const MethodPlan& plan);
 CacheTypes cache_types_of(const CacheFlags& flags);  // "auto" is f16
-// With --cache-type auto, which is method auto's default: what fits options.auto_memory (engine/session_options.h).
+// With --cache-type auto, which is method auto's default: what fits options.auto_memory
+// (engine/sequence/session_options.h).
 void choose_cache_type(const CacheFlags& flags, const Hyperparameters& hyper, SessionOptions& options);
 Method method_of(const CacheFlags& flags, const std::string& default_method);
 // One line, if a method with positions in the cache keeps more tokens than the model was trained on; else "".

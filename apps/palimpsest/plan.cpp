@@ -8,7 +8,7 @@
 #include "palimpsest/core/error.h"
 #include "palimpsest/core/memory.h"
 #include "palimpsest/core/parse.h"
-#include "palimpsest/engine/scheduler.h"
+#include "palimpsest/engine/scheduler/scheduler.h"
 #include "palimpsest/options.h"
 #include "palimpsest/progress.h"
 #include "palimpsest/system.h"

@@ -9,7 +9,7 @@
 #include "palimpsest/commands.h"
 #include "palimpsest/core/error.h"
 #include "palimpsest/core/memory.h"
-#include "palimpsest/engine/snapshot.h"
+#include "palimpsest/engine/sequence/snapshot.h"
 #include "palimpsest/interrupt.h"
 #include "palimpsest/memory_view.h"
 #include "palimpsest/progress.h"

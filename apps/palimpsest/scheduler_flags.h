@@ -1,7 +1,7 @@
 // Flags of the scheduler, shared by serve and bench serve.
 #pragma once
 
-#include "palimpsest/engine/scheduler.h"
+#include "palimpsest/engine/scheduler/scheduler.h"
 #include "palimpsest/options.h"
 
 namespace palimpsest::cli {

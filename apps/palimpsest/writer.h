@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "palimpsest/engine/generator.h"
+#include "palimpsest/engine/generation/generator.h"
 #include "palimpsest/options.h"
 #include "palimpsest/progress.h"
 

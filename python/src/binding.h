@@ -17,7 +17,7 @@
 
 #include "palimpsest/core/error.h"
 #include "palimpsest/core/types.h"
-#include "palimpsest/engine/session.h"
+#include "palimpsest/engine/sequence/session.h"
 #include "palimpsest/model/model.h"
 #include "palimpsest/text/chat_template.h"
 #include "palimpsest/text/vocabulary.h"

@@ -1,4 +1,4 @@
-// Generation, a token at a time: the loop of engine/generator.cpp without drafts, for Python's iterators.
+// Generation, a token at a time: the loop of engine/generation/generator.cpp without drafts, for Python's iterators.
 #include <map>
 #include <optional>
 

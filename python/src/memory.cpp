@@ -1,4 +1,4 @@
-// Memory maps (engine/memory_map.h) as arrays, one number for each token.
+// Memory maps (engine/sequence/memory_map.h) as arrays, one number for each token.
 #include "session.h"
 
 namespace palimpsest::python {

@@ -10,7 +10,7 @@
 #include "palimpsest/core/cache_type.h"
 #include "palimpsest/core/cpu_level.h"
 #include "palimpsest/core/memory.h"
-#include "palimpsest/engine/repeat.h"
+#include "palimpsest/engine/sequence/repeat.h"
 #include "palimpsest/hub/models.h"
 
 namespace palimpsest::python {

@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "palimpsest/attention/read_rows.h"
-#include "palimpsest/engine/snapshot.h"
-#include "palimpsest/engine/text_edit.h"
+#include "palimpsest/engine/sequence/snapshot.h"
+#include "palimpsest/engine/sequence/text_edit.h"
 
 namespace palimpsest::python {
 

@@ -67,7 +67,7 @@ TEST(Bench, RefusesNonsense) {
 }
 
 TEST(Bench, ServeAnswersAllAndDrawsThem) {
-  const std::string plot = own_file("serve.svg");
+  const std::string plot = own_file("serve.json");
   Words load = {"bench", "serve", "--synthetic", "tiny", "-t", "1", "--page-size", "16", "--prefill-chunk", "16"};
   load.insert(load.end(), {"--num-prompts", "5", "--random-input-len", "40", "--random-output-len", "12"});
   load.insert(load.end(), {"--method", "full"});
@@ -97,7 +97,7 @@ TEST(Bench, ServeAnswersAllAndDrawsThem) {
   EXPECT_EQ(rows[0]["evicted_tokens"], 0);
   EXPECT_EQ(rows[1]["evicted_tokens"], 10 * (40 + 11 - 32));
   EXPECT_LT(rows[1]["cache_bytes_peak"], rows[0]["cache_bytes_peak"]);
-  EXPECT_TRUE(file_content(plot).starts_with("<svg "));
+  EXPECT_EQ(json::parse(file_content(plot))["panels"].size(), 5u);
   std::filesystem::remove(plot);
 
   const Finished table = command(with({}));
@@ -131,7 +131,7 @@ TEST(Bench, ServeRefusesNonsense) {
   refused({"--cache-memory", "-1"}, "--cache-memory");
   refused({"--max-num-seqs", "0"}, "sequences");
   refused({"--method", "nothing"}, "nothing");
-  refused({"--plot", "/nowhere/at/all.svg"}, "/nowhere/at/all.svg");
+  refused({"--plot", "/nowhere/at/all.json"}, "/nowhere/at/all.json");
   refused({"--api-key", "x"}, "--base-url");
   refused({"--cache-memory", "0.001"}, "MiB of cache");
   expect_refused({"bench", "serve", "--base-url", "127.0.0.1:80"}, "http://");

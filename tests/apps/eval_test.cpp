@@ -19,7 +19,7 @@ class EvalTest : public WithDefaultModel {
  protected:
   void SetUp() override {
     WithDefaultModel::SetUp();
-    plot_ = (fs::temp_directory_path() / ("palimpsest-eval-" + std::to_string(::getpid()) + ".svg")).string();
+    plot_ = (fs::temp_directory_path() / ("palimpsest-eval-" + std::to_string(::getpid()) + ".json")).string();
     fs::remove(plot_);
     book_ = own_file("book.txt");
     std::ofstream book(book_);
@@ -35,9 +35,10 @@ class EvalTest : public WithDefaultModel {
   const std::string& book() const { return book_; }
   void expect_plot() const {
     std::ifstream file(plot_);
-    const std::string svg{std::istreambuf_iterator<char>(file), {}};
-    EXPECT_TRUE(svg.starts_with("<svg ")) << svg.substr(0, 50);
-    EXPECT_TRUE(svg.ends_with("</svg>\n"));
+    const json plot = json::parse(file);
+    ASSERT_FALSE(plot["panels"].empty());
+    for (const json& panel : plot["panels"])
+      for (const json& points : panel["series"]) EXPECT_FALSE(points.empty()) << panel["title"];
   }
   std::string plot_, book_;
 };
@@ -344,8 +345,9 @@ TEST_F(EvalTest, RefusesNonsense) {
   expect_refused(on({"eval", "perplexity", "-f", "/no/such/book"}), "/no/such/book");
   expect_refused(on({"eval", "perplexity", "-f", book(), "--tokens", "1"}), "--tokens");
   expect_refused(on({"eval", "perplexity", "-f", model_}), "UTF-8");
-  expect_refused(on({"eval", "perplexity", "-f", book(), "--tokens", "50", "--plot", "/nowhere/at/all.svg"}),
+  expect_refused(on({"eval", "perplexity", "-f", book(), "--tokens", "50", "--plot", "/nowhere/at/all.json"}),
                  "/nowhere");
+  expect_refused(on({"eval", "perplexity", "-f", book(), "--tokens", "50", "--plot", "book.svg"}), "bench/plot.py");
   expect_refused(on({"eval", "compare", "-f", book(), "--method", "full"}), "two methods");
   expect_refused({"eval", "perplexity", "--synthetic", "tiny", "-f", book()}, "vocabulary");
 }

@@ -40,7 +40,8 @@ std::string families_page() {
       "that "
       "it is current, and that the methods in the\nfifth column, and no others, refuse a small model of the family. "
       "*Checked against*: the reference of `tests/graph`'s logits of a random model with\nall features of the family "
-      "(figures: [results/families.md](results/families.md)). Every family is also in the random draws of "
+      "(figures: [research/results/families.md](../research/results/families.md)). Every family is also in the random "
+      "draws of "
       "`tests/exactness`.\n\n| architecture | models | features | checked against | methods refused | not supported "
       "|\n|---|---|---|---|---|---|\n";
   const Json list = json_of({"info", "--families", "--json"});

@@ -1,5 +1,5 @@
-// Fitting biases and values (engine/attention_fit.h) against plain loops in double precision.
-#include "palimpsest/engine/attention_fit.h"
+// Fitting biases and values (engine/mechanism/attention_fit.h) against plain loops in double precision.
+#include "palimpsest/engine/mechanism/attention_fit.h"
 
 #include <gtest/gtest.h>
 

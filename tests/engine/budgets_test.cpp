@@ -9,7 +9,7 @@
 
 #include "palimpsest/budget/ada.h"
 #include "palimpsest/budget/pyramid.h"
-#include "palimpsest/engine/session.h"
+#include "palimpsest/engine/sequence/session.h"
 #include "palimpsest/model/synthetic/synthetic.h"
 #include "tests/engine/session_options.h"
 #include "tests/support/error_of.h"

@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "palimpsest/engine/lockstep.h"
-#include "palimpsest/engine/snapshot.h"
+#include "palimpsest/engine/sequence/lockstep.h"
+#include "palimpsest/engine/sequence/snapshot.h"
 #include "tests/engine/scheduler_fixture.h"
 #include "tests/support/draws.h"
 #include "tests/support/error_of.h"

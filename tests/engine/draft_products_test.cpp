@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "palimpsest/engine/session.h"
+#include "palimpsest/engine/sequence/session.h"
 #include "palimpsest/model/synthetic/synthetic.h"
 #include "tests/engine/session_options.h"
 #include "tests/support/random_tokens.h"

@@ -8,7 +8,7 @@
 #include <set>
 
 #include "palimpsest/core/error.h"
-#include "palimpsest/engine/session.h"
+#include "palimpsest/engine/sequence/session.h"
 #include "palimpsest/model/synthetic/synthetic.h"
 #include "tests/engine/session_options.h"
 #include "tests/support/error_message.h"

@@ -4,7 +4,7 @@
 #include <new>
 #include <vector>
 
-#include "palimpsest/engine/step_loop.h"
+#include "palimpsest/engine/sequence/step_loop.h"
 #include "palimpsest/model/synthetic/synthetic.h"
 #include "tests/engine/session_options.h"
 #include "tests/support/random_tokens.h"

@@ -7,7 +7,7 @@
 #include <fstream>
 #include <ostream>
 
-#include "palimpsest/engine/session.h"
+#include "palimpsest/engine/sequence/session.h"
 #include "palimpsest/model/synthetic/synthetic.h"
 #include "tests/support/own_file.h"
 

@@ -1,4 +1,4 @@
-#include "palimpsest/engine/generator.h"
+#include "palimpsest/engine/generation/generator.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <random>
 
-#include "palimpsest/engine/drafter.h"
+#include "palimpsest/engine/speculation/drafter.h"
 #include "palimpsest/text/utf8.h"
 #include "tests/support/shared_dir.h"
 

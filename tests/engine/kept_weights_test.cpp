@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "palimpsest/engine/session.h"
+#include "palimpsest/engine/sequence/session.h"
 #include "palimpsest/model/synthetic/synthetic.h"
 #include "tests/engine/session_options.h"
 

@@ -1,4 +1,4 @@
-#include "palimpsest/engine/latencies.h"
+#include "palimpsest/engine/generation/latencies.h"
 
 #include <gtest/gtest.h>
 

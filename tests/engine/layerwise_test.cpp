@@ -9,8 +9,8 @@
 
 #include "palimpsest/core/error.h"
 #include "palimpsest/core/interrupt.h"
-#include "palimpsest/engine/session.h"
-#include "palimpsest/engine/snapshot.h"
+#include "palimpsest/engine/sequence/session.h"
+#include "palimpsest/engine/sequence/snapshot.h"
 #include "palimpsest/model/synthetic/synthetic.h"
 #include "tests/engine/session_options.h"
 #include "tests/support/error_of.h"

@@ -5,7 +5,7 @@
 #include <cstdio>
 
 #include "palimpsest/core/error.h"
-#include "palimpsest/engine/session.h"
+#include "palimpsest/engine/sequence/session.h"
 #include "tests/policy/random_head.h"
 #include "tests/support/error_of.h"
 #include "tests/support/own_file.h"

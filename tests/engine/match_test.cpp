@@ -1,13 +1,13 @@
 // Mechanism match: one head's fit in a cache, against plain loops in double precision; whole sessions.
-#include "palimpsest/engine/match.h"
+#include "palimpsest/engine/mechanism/match.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <random>
 
-#include "palimpsest/engine/query_statistics.h"
-#include "palimpsest/engine/session.h"
+#include "palimpsest/engine/mechanism/query_statistics.h"
+#include "palimpsest/engine/sequence/session.h"
 #include "palimpsest/model/synthetic/synthetic.h"
 #include "tests/engine/session_options.h"
 #include "tests/support/error_of.h"

@@ -1,5 +1,5 @@
 // The memory map and the log of changes: equal to the cache at every step, whatever the method.
-#include "palimpsest/engine/memory_map.h"
+#include "palimpsest/engine/sequence/memory_map.h"
 
 #include <gtest/gtest.h>
 
@@ -8,8 +8,8 @@
 
 #include "palimpsest/cache/merged.h"
 #include "palimpsest/core/error.h"
-#include "palimpsest/engine/session.h"
-#include "palimpsest/engine/snapshot.h"
+#include "palimpsest/engine/sequence/session.h"
+#include "palimpsest/engine/sequence/snapshot.h"
 #include "palimpsest/model/synthetic/synthetic.h"
 #include "tests/engine/session_options.h"
 #include "tests/support/own_file.h"

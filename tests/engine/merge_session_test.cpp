@@ -5,7 +5,7 @@
 #include <random>
 
 #include "palimpsest/core/error.h"
-#include "palimpsest/engine/session.h"
+#include "palimpsest/engine/sequence/session.h"
 #include "palimpsest/model/synthetic/synthetic.h"
 #include "tests/support/error_of.h"
 #include "tests/support/random_tokens.h"

@@ -1,6 +1,6 @@
 // Mechanism merge (EMS, arXiv 2412.08521, section 4.2; CaM, ICML 2024) against plain loops in double precision over
 // lists of tokens.
-#include "palimpsest/engine/merge.h"
+#include "palimpsest/engine/mechanism/merge.h"
 #include "tests/support/evictor_of.h"
 #include "tests/support/slot_rows.h"
 

@@ -8,7 +8,7 @@
 #include <random>
 
 #include "palimpsest/core/error.h"
-#include "palimpsest/engine/lockstep.h"
+#include "palimpsest/engine/sequence/lockstep.h"
 #include "palimpsest/model/synthetic/synthetic.h"
 #include "tests/engine/session_options.h"
 #include "tests/support/error_of.h"

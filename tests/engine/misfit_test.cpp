@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "palimpsest/core/error.h"
-#include "palimpsest/engine/session.h"
+#include "palimpsest/engine/sequence/session.h"
 #include "palimpsest/model/synthetic/synthetic.h"
 #include "palimpsest/text/sampler.h"
 #include "tests/engine/scheduler_fixture.h"

@@ -1,4 +1,4 @@
-#include "palimpsest/engine/model_drafter.h"
+#include "palimpsest/engine/speculation/model_drafter.h"
 
 #include <gtest/gtest.h>
 

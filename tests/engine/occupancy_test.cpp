@@ -6,7 +6,7 @@
 #include <set>
 
 #include "palimpsest/core/error.h"
-#include "palimpsest/engine/step_loop.h"
+#include "palimpsest/engine/sequence/step_loop.h"
 #include "palimpsest/model/synthetic/synthetic.h"
 #include "tests/engine/session_options.h"
 #include "tests/support/random_tokens.h"

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "palimpsest/engine/step_loop.h"
+#include "palimpsest/engine/sequence/step_loop.h"
 #include "palimpsest/evict/method_plan.h"
 #include "palimpsest/model/synthetic/synthetic.h"
 #include "tests/engine/allocations.h"

@@ -1,5 +1,5 @@
 // A sequence that reuses a cached prefix gives the same as one that reads it itself, bit by bit.
-#include "palimpsest/engine/prefix_cache.h"
+#include "palimpsest/engine/scheduler/prefix_cache.h"
 #include "palimpsest/cache/formats/formats.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // Running statistics of queries against their definitions in double precision.
-#include "palimpsest/engine/query_statistics.h"
+#include "palimpsest/engine/mechanism/query_statistics.h"
 
 #include <gtest/gtest.h>
 

@@ -4,7 +4,7 @@
 
 #include <numeric>
 
-#include "palimpsest/engine/session.h"
+#include "palimpsest/engine/sequence/session.h"
 #include "palimpsest/evict/attention_window.h"
 #include "palimpsest/model/synthetic/synthetic.h"
 #include "tests/support/random_tokens.h"

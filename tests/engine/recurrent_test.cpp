@@ -8,9 +8,9 @@
 #include <set>
 
 #include "palimpsest/core/error.h"
-#include "palimpsest/engine/lockstep.h"
-#include "palimpsest/engine/scheduler.h"
-#include "palimpsest/engine/snapshot.h"
+#include "palimpsest/engine/scheduler/scheduler.h"
+#include "palimpsest/engine/sequence/lockstep.h"
+#include "palimpsest/engine/sequence/snapshot.h"
 #include "palimpsest/model/synthetic/synthetic.h"
 #include "tests/engine/scheduler_fixture.h"
 #include "tests/engine/session_options.h"

@@ -1,5 +1,5 @@
 // KVzip in the engine: the prompt is repeated, tokens with high weights are kept, the repetition's tokens are removed.
-#include "palimpsest/engine/repeat.h"
+#include "palimpsest/engine/sequence/repeat.h"
 
 #include <gtest/gtest.h>
 
@@ -7,8 +7,8 @@
 #include <numeric>
 #include <random>
 
-#include "palimpsest/engine/scheduler.h"
-#include "palimpsest/engine/session.h"
+#include "palimpsest/engine/scheduler/scheduler.h"
+#include "palimpsest/engine/sequence/session.h"
 #include "palimpsest/model/synthetic/synthetic.h"
 #include "tests/engine/session_options.h"
 #include "tests/support/error_of.h"

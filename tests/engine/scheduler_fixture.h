@@ -5,9 +5,9 @@
 #include <random>
 #include <vector>
 
-#include "palimpsest/engine/released_sequence.h"
-#include "palimpsest/engine/scheduler.h"
-#include "palimpsest/engine/session.h"
+#include "palimpsest/engine/scheduler/scheduler.h"
+#include "palimpsest/engine/sequence/released_sequence.h"
+#include "palimpsest/engine/sequence/session.h"
 #include "palimpsest/model/synthetic/synthetic.h"
 
 namespace palimpsest::testing {

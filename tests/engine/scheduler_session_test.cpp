@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "palimpsest/engine/released_sequence.h"
+#include "palimpsest/engine/sequence/released_sequence.h"
 #include "tests/engine/scheduler_fixture.h"
 #include "tests/support/draws.h"
 #include "tests/support/error_of.h"

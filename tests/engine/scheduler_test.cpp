@@ -1,5 +1,5 @@
 // Concurrent requests: each gets the same result as alone, no page is leaked, none starves.
-#include "palimpsest/engine/scheduler.h"
+#include "palimpsest/engine/scheduler/scheduler.h"
 
 #include <gtest/gtest.h>
 

@@ -13,7 +13,7 @@
 #include <span>
 #include <string>
 
-#include "palimpsest/engine/snapshot.h"
+#include "palimpsest/engine/sequence/snapshot.h"
 #include "palimpsest/text/vocabulary.h"
 #include "tests/support/shared_dir.h"
 

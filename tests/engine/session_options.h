@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "palimpsest/engine/session.h"
+#include "palimpsest/engine/sequence/session.h"
 
 namespace palimpsest::testing {
 

@@ -1,5 +1,5 @@
 // The type of a cache that is to fit: fewer bits first, then eviction.
-#include "palimpsest/engine/session_options.h"
+#include "palimpsest/engine/sequence/session_options.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // One sequence over a small random model: chunks give the same as token by token; the budget is a bound.
-#include "palimpsest/engine/session.h"
+#include "palimpsest/engine/sequence/session.h"
 
 #include <gtest/gtest.h>
 

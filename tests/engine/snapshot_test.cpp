@@ -1,5 +1,5 @@
 // A sequence that is saved and restored continues as if uninterrupted; damaged snapshots are refused.
-#include "palimpsest/engine/snapshot.h"
+#include "palimpsest/engine/sequence/snapshot.h"
 #include "palimpsest/cache/formats/formats.h"
 
 #include <gtest/gtest.h>

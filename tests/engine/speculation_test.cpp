@@ -1,4 +1,4 @@
-#include "palimpsest/engine/speculation.h"
+#include "palimpsest/engine/speculation/speculation.h"
 
 #include <gtest/gtest.h>
 

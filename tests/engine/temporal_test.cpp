@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstdio>
 
-#include "palimpsest/engine/session.h"
+#include "palimpsest/engine/sequence/session.h"
 #include "tests/policy/random_head.h"
 #include "tests/support/error_of.h"
 #include "tests/support/own_file.h"

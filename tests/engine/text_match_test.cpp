@@ -1,4 +1,4 @@
-#include "palimpsest/engine/text_match.h"
+#include "palimpsest/engine/scheduler/text_match.h"
 
 #include <gtest/gtest.h>
 

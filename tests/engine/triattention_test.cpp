@@ -8,8 +8,8 @@
 #include <numbers>
 
 #include "palimpsest/core/rope.h"
-#include "palimpsest/engine/query_centres.h"
-#include "palimpsest/engine/session.h"
+#include "palimpsest/engine/sequence/query_centres.h"
+#include "palimpsest/engine/sequence/session.h"
 #include "palimpsest/policy/query_centres.h"
 #include "tests/eval/six_heads.h"
 #include "tests/policy/random_head.h"

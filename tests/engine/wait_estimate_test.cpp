@@ -1,4 +1,4 @@
-#include "palimpsest/engine/wait_estimate.h"
+#include "palimpsest/engine/scheduler/wait_estimate.h"
 
 #include <gtest/gtest.h>
 

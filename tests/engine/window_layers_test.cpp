@@ -7,7 +7,7 @@
 #include <map>
 #include <random>
 
-#include "palimpsest/engine/session.h"
+#include "palimpsest/engine/sequence/session.h"
 #include "palimpsest/model/synthetic/synthetic.h"
 #include "tests/support/draws.h"
 #include "tests/support/kept_tokens.h"

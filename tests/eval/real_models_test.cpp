@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <sstream>
 
-#include "palimpsest/engine/session.h"
+#include "palimpsest/engine/sequence/session.h"
 #include "palimpsest/hub/models.h"
 #include "palimpsest/text/vocabulary.h"
 #include "tests/support/file_content.h"

@@ -1,9 +1,9 @@
 // The memory map of a session is what the oracle keeps, token by token.
-#include "palimpsest/engine/memory_map.h"
+#include "palimpsest/engine/sequence/memory_map.h"
 
 #include <gtest/gtest.h>
 
-#include "palimpsest/engine/session.h"
+#include "palimpsest/engine/sequence/session.h"
 #include "palimpsest/model/synthetic/synthetic.h"
 #include "tests/exactness/truth.h"
 #include "tests/exactness/watch.h"

@@ -12,7 +12,7 @@
 #include <string>
 
 #include "palimpsest/core/gguf_file.h"
-#include "palimpsest/engine/lockstep.h"
+#include "palimpsest/engine/sequence/lockstep.h"
 #include "tests/exactness/watch.h"
 #include "tests/support/own_file.h"
 #include "tests/support/rpc_server.h"

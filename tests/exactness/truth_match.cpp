@@ -1,6 +1,6 @@
-// Mechanism match over lists of tokens: the oracle of engine/match.cpp in whole runs. It does not fit: it checks what
-// the engine's values and biases do to the outputs of the reference queries, by the definition of attention, and adopts
-// them.
+// Mechanism match over lists of tokens: the oracle of engine/mechanism/match.cpp in whole runs. It does not fit: it
+// checks what the engine's values and biases do to the outputs of the reference queries, by the definition of
+// attention, and adopts them.
 #include <fmt/format.h>
 
 #include <algorithm>

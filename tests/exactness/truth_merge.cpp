@@ -1,6 +1,6 @@
-// Merging (EMS, arXiv 2412.08521, section 4.2) over lists of tokens: the oracle of engine/merge.cpp in whole runs. A
-// cluster's key and value are its representative's rows in keys_ and values_; a merged token has a factor and its
-// statistics.
+// Merging (EMS, arXiv 2412.08521, section 4.2) over lists of tokens: the oracle of engine/mechanism/merge.cpp in whole
+// runs. A cluster's key and value are its representative's rows in keys_ and values_; a merged token has a factor and
+// its statistics.
 //
 // The oracle decides into which cluster a victim is merged. If two clusters are equally similar within rounding, it
 // follows the cache.

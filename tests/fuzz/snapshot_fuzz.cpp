@@ -9,7 +9,7 @@
 
 #include "palimpsest/core/checksum.h"
 #include "palimpsest/core/error.h"
-#include "palimpsest/engine/snapshot.h"
+#include "palimpsest/engine/sequence/snapshot.h"
 #include "tests/fuzz/fuzz_run.h"
 #include "tests/fuzz/memory_file.h"
 #include "tests/fuzz/snapshot_valid.h"

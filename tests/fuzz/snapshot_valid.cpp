@@ -5,7 +5,7 @@
 
 #include "palimpsest/cache/formats/formats.h"
 #include "palimpsest/core/cache_type.h"
-#include "palimpsest/engine/snapshot.h"
+#include "palimpsest/engine/sequence/snapshot.h"
 #include "palimpsest/model/synthetic/synthetic.h"
 #include "tests/fuzz/memory_file.h"
 #include "tests/support/scorer_file.h"

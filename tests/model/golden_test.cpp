@@ -9,7 +9,7 @@
 #include <iterator>
 #include <string>
 
-#include "palimpsest/engine/session.h"
+#include "palimpsest/engine/sequence/session.h"
 #include "palimpsest/graph/decoder.h"
 #include "palimpsest/text/vocabulary.h"
 #include "tests/support/in_type.h"

@@ -2,7 +2,7 @@
 // properties, pings.
 #include <cmath>
 
-#include "palimpsest/engine/session.h"
+#include "palimpsest/engine/sequence/session.h"
 #include "tests/server/server_fixture.h"
 
 namespace palimpsest::testing {

@@ -1,5 +1,5 @@
 // `bench serve` over HTTP, against a server in this process.
-#include "palimpsest/bench/http_target.h"
+#include "palimpsest/load/http_target.h"
 
 #include "palimpsest/core/error.h"
 #include "tests/server/server_fixture.h"

@@ -1,6 +1,6 @@
 #include "tests/server/server_fixture.h"
 
-#include "palimpsest/engine/generator.h"
+#include "palimpsest/engine/generation/generator.h"
 #include "tests/support/shared_dir.h"
 
 namespace palimpsest::testing {
@@ -50,7 +50,7 @@ Running::~Running() {
 httplib::Client Running::client() const {
   httplib::Client client("127.0.0.1", port_);
   client.set_read_timeout(std::chrono::seconds(60));
-  client.set_connection_timeout(0, 10'000'000);  // not in whole seconds: see bench/http_target.cpp
+  client.set_connection_timeout(0, 10'000'000);  // not in whole seconds: see load/http_target.cpp
   return client;
 }
 

@@ -13,10 +13,10 @@ SECTIONS = {"results": "Results", "decisions": "Decisions"}
 
 
 def _outside(page, target):
-    """The path in the repository of a link that leads out of docs/, or None."""
-    if "://" in target:
+    """The path in the repository of a link that leads out of docs/, or None. `page`: of the repository."""
+    if "://" in target or target.startswith("mailto:"):
         return None
-    path = posixpath.normpath(posixpath.join("docs", posixpath.dirname(page), target))
+    path = posixpath.normpath(posixpath.join(posixpath.dirname(page), target))
     return None if path.startswith("docs/") or path == "docs" or not (ROOT / path).exists() else path
 
 
@@ -33,16 +33,22 @@ def on_config(config):
         pages = sorted(p.relative_to(docs).as_posix() for p in (docs / folder).glob("*.md"))
         named = str(config.nav)
         config.nav.append({title: [p for p in pages if f"'{p}'" not in named]})
-    config.nav.append({"Repository": [{"Contributing": "repository/CONTRIBUTING.md"}, {"The default model": "repository/models/README.md"}]})
+    config.nav.append({"Repository": [{"Contributing": "repository/CONTRIBUTING.md"}, {"The default model": "repository/models/README.md"}, {"Research": "repository/research/README.md"}]})
     config.nav.append({"C++ reference": "reference/html/files.html"})
     return config
 
 
 def on_files(files, config):
-    wanted = {"CONTRIBUTING.md", "models/README.md"}
+    wanted = {"CONTRIBUTING.md", "models/README.md", "research/README.md"}
     for page in files.documentation_pages():
         text = (ROOT / "docs" / page.src_uri).read_text()
-        wanted.update(filter(None, (_outside(page.src_uri, m[2]) for m in LINK.finditer(text))))
+        wanted.update(filter(None, (_outside(f"docs/{page.src_uri}", m[2]) for m in LINK.finditer(text))))
+    unread = {path for path in wanted if path.endswith(".md")}
+    while unread:  # pages that these pages link
+        page = unread.pop()
+        linked = set(filter(None, (_outside(page, m[2]) for m in LINK.finditer((ROOT / page).read_text()))))
+        unread |= {path for path in linked - wanted if path.endswith(".md")}
+        wanted |= linked
     for path in sorted(wanted):
         if _place(path):
             files.append(File.generated(config, _place(path), content=(ROOT / path).read_text()))

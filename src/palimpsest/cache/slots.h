@@ -17,7 +17,7 @@
 // The sixth is in-place with merging:
 //   merge     a victim may be merged into another slot's token before it is dropped (cache/merged.h)
 // The seventh too, with a bias per slot in the last column (Cache::biases):
-//   match     values and biases of the kept tokens are fitted before the victims are dropped (engine/match.h)
+//   match     values and biases of the kept tokens are fitted before the victims are dropped (engine/mechanism/match.h)
 //
 // A page is mapped (its slots hold tokens or are free) or unmapped (no memory, its slots are not used). insert() maps
 // pages as needed, unmapped ones first; release_empty_pages() unmaps pages without tokens. Unmapped pages at the end

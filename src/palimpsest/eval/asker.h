@@ -18,7 +18,7 @@
 #include <string>
 #include <vector>
 
-#include "palimpsest/engine/session.h"
+#include "palimpsest/engine/sequence/session.h"
 #include "palimpsest/text/vocabulary.h"
 
 namespace palimpsest {

@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "palimpsest/engine/session.h"
+#include "palimpsest/engine/sequence/session.h"
 
 namespace palimpsest {
 

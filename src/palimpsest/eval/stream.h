@@ -12,7 +12,7 @@
 #include <span>
 #include <vector>
 
-#include "palimpsest/engine/session.h"
+#include "palimpsest/engine/sequence/session.h"
 #include "palimpsest/text/sampler.h"
 
 namespace palimpsest {

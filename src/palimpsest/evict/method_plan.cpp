@@ -257,8 +257,8 @@ std::size_t MethodPlan::hidden_bytes(long long prompt) const {
   return target_.layerwise ? static_cast<std::size_t>(prompt) * at(target_.width) * sizeof(float) : 0;
 }
 
-// What a step with drafts reports of each token, in all layers, is held until accept() (engine/held_signals.h). And the
-// logits of the drafts, and the state after each.
+// What a step with drafts reports of each token, in all layers, is held until accept()
+// (engine/sequence/held_signals.h). And the logits of the drafts, and the state after each.
 std::size_t MethodPlan::draft_bytes(const Footprint& f) const {
   if (draft_max_ == 0) return 0;
   constexpr std::size_t kHead = 256, kQueryHead = 64;  // bytes of the arrays' bookkeeping
@@ -269,10 +269,11 @@ std::size_t MethodPlan::draft_bytes(const Footprint& f) const {
     const LayerGeometry& g = geometry.layer_geometry(head);
     if (held.score_on_insert) floats += at(g.key_width) + at(g.value_width);
     if (held.queries()) floats += at(g.group()) * at(g.key_width);
-    if (previews_drafts() && cache_.pages) floats += at(g.key_width) + at(g.value_width);  // engine/draft_rows.h
+    if (previews_drafts() && cache_.pages)
+      floats += at(g.key_width) + at(g.value_width);  // engine/sequence/draft_rows.h
     objects += kHead + kQueryHead * at(g.group());
   }
-  if (previews_drafts()) {  // engine/draft_preview.h
+  if (previews_drafts()) {  // engine/sequence/draft_preview.h
     const std::size_t tables = previews_in_layers() ? at(geometry.max_kv_heads()) : 1;
     objects += tables * (kHead + f.max_layer_entries / at(geometry.max_kv_heads()) * f.slot_bytes);
     objects += f.tables * at(draft_max_) * 4 * sizeof(SlotPatch);

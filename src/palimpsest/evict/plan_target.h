@@ -22,7 +22,7 @@ struct PlanTarget {
   int trained_context = 0;          // of the model; 0: unknown
   std::size_t memory = 0;           // max bytes of a sequence with budget auto; 0: unlimited
   int chunk = 512;                  // tokens of a prompt per step
-  bool layerwise = false;           // prompts are read layer by layer (engine/prompt_passes.h)
+  bool layerwise = false;           // prompts are read layer by layer (engine/sequence/prompt_passes.h)
   int width = 0;                    // of hidden states
   int draft_max = 0;                // max drafts in a step of decode; 0: none
   int vocabulary = 0;               // logits of each draft

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "palimpsest/engine/repeat.h"
+#include "palimpsest/engine/sequence/repeat.h"
 #include "palimpsest/eval/needle.h"
 #include "palimpsest/eval/perplexity.h"
 #include "palimpsest/text/chat_template.h"

@@ -4,7 +4,7 @@
 
 #include "palimpsest/core/error.h"
 #include "palimpsest/core/sha256.h"
-#include "palimpsest/engine/repeat.h"
+#include "palimpsest/engine/sequence/repeat.h"
 #include "palimpsest/eval/far_attention.h"
 #include "palimpsest/fit/own_text.h"
 

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "palimpsest/core/vectors.h"
-#include "palimpsest/engine/session_options.h"
+#include "palimpsest/engine/sequence/session_options.h"
 #include "palimpsest/policy/scorer_formats.h"
 #include "palimpsest/policy/temporal_inputs.h"
 

@@ -6,7 +6,7 @@
 
 #include "palimpsest/core/error.h"
 #include "palimpsest/core/new_file.h"
-#include "palimpsest/engine/session_options.h"
+#include "palimpsest/engine/sequence/session_options.h"
 #include "palimpsest/eval/head_files.h"
 #include "palimpsest/model/fingerprint.h"
 #include "palimpsest/policy/query_centres.h"

@@ -15,7 +15,7 @@
 #include <span>
 #include <vector>
 
-#include "palimpsest/engine/query_centres.h"
+#include "palimpsest/engine/sequence/query_centres.h"
 #include "palimpsest/graph/decoder.h"
 
 namespace palimpsest {
@@ -40,9 +40,9 @@ struct Observation {
 };
 
 // Reads the text with the full cache, and adds its queries to `queries`. `instruction`: before each repeated part
-// (engine/repeat.h). `progress` counts the tokens of both readings; returning false ends both, and the observation is
-// incomplete then. Throws Error unless the model runs on the CPU's fast path and all its layers have KV heads of one
-// shape.
+// (engine/sequence/repeat.h). `progress` counts the tokens of both readings; returning false ends both, and the
+// observation is incomplete then. Throws Error unless the model runs on the CPU's fast path and all its layers have KV
+// heads of one shape.
 Observation observe(Decoder& decoder, std::span<const TokenId> text, std::span<const TokenId> instruction,
                     QuerySums& queries, const std::function<bool(long long done, long long total)>& progress = {});
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "palimpsest/engine/lockstep.h"
+#include "palimpsest/engine/sequence/lockstep.h"
 #include "palimpsest/text/conversation.h"
 #include "palimpsest/text/sampler.h"
 

@@ -1,6 +1,6 @@
 // Mean queries of each query head of a model, un-rotated, from which policy `triattention` predicts future queries.
 // A file beside the model contains them (policy/scorer_file.h); `palimpsest heads --centres` measures them
-// (engine/query_centres.h). Weights of a KV head, for each member of the model's largest query group:
+// (engine/sequence/query_centres.h). Weights of a KV head, for each member of the model's largest query group:
 //   [mean: head_dim] [mean length of each rotated pair: head_dim / 2]
 #pragma once
 

@@ -11,7 +11,7 @@
 //   Keys, Values      the cache, or new tokens   none                           HeadView::keys, values
 //   InsertScore       new tokens' keys, values   1 column                       HeadView::insert_score, at eviction
 //
-// One signal is not a policy's: ReferenceQueries, of mechanism match (engine/match.h).
+// One signal is not a policy's: ReferenceQueries, of mechanism match (engine/mechanism/match.h).
 #pragma once
 
 #include <algorithm>
@@ -63,7 +63,7 @@ struct QueryMoments {
 // The last queries of each query head, to whose attention outputs mechanism `match` fits. The method plan declares it.
 struct ReferenceQueries {
   int queries = 0;
-  // Per query head: [queries][position tag, query: head_dim] (engine/query_statistics.h).
+  // Per query head: [queries][position tag, query: head_dim] (engine/mechanism/query_statistics.h).
   std::size_t floats(int head_dim) const {
     return static_cast<std::size_t>(queries) * (1 + static_cast<std::size_t>(head_dim));
   }

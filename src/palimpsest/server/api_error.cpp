@@ -3,7 +3,7 @@
 #include <new>
 
 #include "palimpsest/core/error.h"
-#include "palimpsest/engine/scheduler.h"
+#include "palimpsest/engine/scheduler/scheduler.h"
 
 namespace palimpsest {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "palimpsest/engine/scheduler.h"
+#include "palimpsest/engine/scheduler/scheduler.h"
 
 namespace palimpsest {
 

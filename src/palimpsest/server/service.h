@@ -10,7 +10,7 @@
 #include <string>
 #include <thread>
 
-#include "palimpsest/engine/scheduler.h"
+#include "palimpsest/engine/scheduler/scheduler.h"
 #include "palimpsest/server/metrics.h"
 #include "palimpsest/server/response_store.h"
 #include "palimpsest/server/served_model.h"

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "palimpsest/engine/released_sequence.h"
+#include "palimpsest/engine/sequence/released_sequence.h"
 #include "palimpsest/server/api_error.h"
 
 namespace palimpsest {

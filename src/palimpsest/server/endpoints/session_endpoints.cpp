@@ -5,8 +5,8 @@
 #include <mutex>
 #include <utility>
 
-#include "palimpsest/engine/memory_map.h"
-#include "palimpsest/engine/snapshot.h"
+#include "palimpsest/engine/sequence/memory_map.h"
+#include "palimpsest/engine/sequence/snapshot.h"
 #include "palimpsest/server/endpoints/endpoints.h"
 #include "palimpsest/server/log.h"
 #include "palimpsest/server/reply/memory_events.h"

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "palimpsest/engine/request.h"
+#include "palimpsest/engine/scheduler/request.h"
 #include "palimpsest/server/metrics.h"
 #include "palimpsest/text/text_stream.h"
 

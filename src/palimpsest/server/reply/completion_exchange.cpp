@@ -4,7 +4,7 @@
 #include <deque>
 #include <optional>
 
-#include "palimpsest/engine/snapshot.h"
+#include "palimpsest/engine/sequence/snapshot.h"
 #include "palimpsest/server/log.h"
 #include "palimpsest/server/reply/answer_listener.h"
 #include "palimpsest/server/reply/memory_events.h"

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "palimpsest/engine/memory_update.h"
+#include "palimpsest/engine/sequence/memory_update.h"
 #include "palimpsest/server/api_error.h"
 #include "palimpsest/text/utf8.h"
 #include "palimpsest/text/vocabulary.h"

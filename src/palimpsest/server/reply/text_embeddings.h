@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "palimpsest/engine/request.h"
+#include "palimpsest/engine/scheduler/request.h"
 #include "palimpsest/server/http/http_call.h"
 #include "palimpsest/server/reply/reply_parts.h"
 

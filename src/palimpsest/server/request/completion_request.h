@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "palimpsest/engine/request.h"
+#include "palimpsest/engine/scheduler/request.h"
 #include "palimpsest/server/api_error.h"
 #include "palimpsest/server/request/structured_output.h"
 #include "palimpsest/server/served_model.h"

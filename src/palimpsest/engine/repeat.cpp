@@ -1,9 +1,0 @@
-#include "palimpsest/engine/repeat.h"
-
-namespace palimpsest {
-
-std::vector<TokenId> repeat_instruction(const Vocabulary& vocabulary) {
-  return vocabulary.tokenize("\n\nRepeat the previous context exactly.\n", false, false);
-}
-
-}  // namespace palimpsest

@@ -1,0 +1,174 @@
+#include "palimpsest/engine/scheduler/prefix_cache.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <tuple>
+
+namespace palimpsest {
+
+PrefixKey::PrefixKey(const MethodPlan& plan, int scope)
+    : scope(scope),
+      method(plan.method()),
+      chunk(plan.chunk()),
+      rotation(plan.rule().rotation),
+      window(1),
+      nothing_evicted_until(plan.nothing_evicted_until()),
+      cache(plan.cache()) {
+  const Signals signals = plan.signals(Phase::kPrefill);
+  if (signals.attention_window) window = at(signals.attention_window->queries);
+  if (signals.references) window = std::max(window, at(signals.references->queries));
+  if (signals.weights() || signals.score_on_insert || signals.queries())
+    statistics = fmt::format("{} {} {} {}", method.policy, window, cache.columns, cache.head_floats);
+}
+
+bool compatible_with(const PrefixKey& from, std::size_t tokens, bool whole, const PrefixKey& to) {
+  if (from.chunk != to.chunk || from.scope != to.scope) return false;
+  const bool alike = from.method == to.method && from.cache == to.cache;
+  // Budgets of heads since the last decision are no part of a prefix.
+  if (alike) return !to.method.splits_at_decisions() || static_cast<long long>(tokens) <= to.nothing_evicted_until;
+  return whole && static_cast<long long>(tokens) <= to.nothing_evicted_until &&
+         tokens % static_cast<std::size_t>(to.chunk) == 0 && from.rotation == to.rotation &&
+         (to.statistics.empty() || to.statistics == from.statistics);
+}
+
+bool PrefixCache::may_serve(const Kept& kept, const PrefixKey& to) {
+  return !kept.history && compatible_with(kept.key, kept.tokens.size(), kept.cache->compatible_with(to.cache), to);
+}
+
+bool PrefixCache::begins(const Kept& kept, std::span<const TokenId> prompt) {
+  return kept.tokens.size() <= prompt.size() && std::equal(kept.tokens.begin(), kept.tokens.end(), prompt.begin());
+}
+
+Cache* PrefixCache::find(const PrefixKey& key, std::span<const TokenId> prompt, std::size_t read) {
+  Kept* best = nullptr;
+  for (const auto& kept : kept_) {
+    const std::size_t tokens = kept->tokens.size();
+    if (tokens <= read || tokens + key.window > prompt.size() || (best != nullptr && tokens <= best->tokens.size()))
+      continue;
+    if (begins(*kept, prompt) && may_serve(*kept, key)) best = kept.get();
+  }
+  if (best == nullptr) return nullptr;
+  touch(key, best->tokens);
+  return best->cache.get();
+}
+
+void PrefixCache::touch(const PrefixKey& key, std::span<const TokenId> prompt) {
+  ++clock_;
+  for (const auto& kept : kept_)
+    if (begins(*kept, prompt) && may_serve(*kept, key)) kept->used = clock_;
+}
+
+void PrefixCache::keep(const PrefixKey& key, std::span<const TokenId> prompt, std::size_t read, Cache& cache,
+                       std::size_t max) {
+  if (read + key.window > prompt.size()) return;
+  const auto tokens = prompt.first(read);
+  if (cache.bytes_in_use() + cache.bytes_tables() > max) return;  // before anything is copied
+  const bool known = std::ranges::any_of(kept_, [&](const auto& kept) {
+    return kept->tokens.size() == tokens.size() && begins(*kept, tokens) && may_serve(*kept, key);
+  });
+  if (!known) add({.key = key, .tokens = {tokens.begin(), tokens.end()}, .cache = cache.fork()});
+  touch(key, tokens);
+  while (bytes() > max) evict_one();
+}
+
+// Counts its pages and bytes.
+void PrefixCache::add(Kept added) {
+  kept_.push_back(std::make_unique<Kept>(std::move(added)));
+  Kept& kept = *kept_.back();
+  page_bytes_ = page_bytes(kept.cache->view(0));
+  try {
+    count_pages(kept);
+  } catch (...) {
+    kept_.pop_back();
+    throw;
+  }
+  kept.overhead_bytes = sizeof(Kept) + kept.tokens.size() * sizeof(TokenId) + kept.state.size() +
+                        kept.logits.size() * sizeof(float) + kept.pages.size() * sizeof(kept.pages[0]) +
+                        kept.cache->bytes_tables();
+  if (!kept.key.cache.pages) kept.overhead_bytes += kept.cache->bytes_in_use();
+  overhead_bytes_ += kept.overhead_bytes;
+}
+
+// Whether sequences of `key` have the same cache after the same steps.
+bool PrefixCache::same_history(const Kept& kept, const PrefixKey& key) {
+  return kept.history && kept.key.scope == key.scope && kept.key.chunk == key.chunk && kept.key.method == key.method &&
+         kept.key.cache == key.cache;
+}
+
+std::optional<History> PrefixCache::find_history(const PrefixKey& key, std::span<const TokenId> prompt,
+                                                 const Vocabulary* vocabulary) {
+  Kept* best = nullptr;
+  Continuation next;
+  for (const auto& kept : kept_) {
+    if (!same_history(*kept, key)) continue;
+    auto found = continuation(kept->tokens, prompt, vocabulary);
+    if (!found || (found->rest.empty() && kept->logits.empty())) continue;
+    if (best != nullptr && found->rest.size() >= next.rest.size()) continue;
+    best = kept.get();
+    next = std::move(*found);
+  }
+  if (best == nullptr) return std::nullopt;
+  best->used = ++clock_;
+  best->continued = true;
+  return History{.cache = *best->cache,
+                 .state = best->state,
+                 .in_prompt = best->in_prompt,
+                 .tokens = best->tokens,
+                 .next = std::move(next),
+                 .logits = best->logits};
+}
+
+void PrefixCache::keep_history(const PrefixKey& key, std::span<const TokenId> tokens, Sequence& sequence,
+                               bool in_prompt, std::span<const float> logits, std::size_t max) {
+  Cache& cache = sequence.cache();
+  if (cache.bytes_in_use() + cache.bytes_tables() > max) return;  // before anything is copied
+  const auto known = std::ranges::find_if(kept_, [&](const auto& kept) {
+    return same_history(*kept, key) && kept->in_prompt == in_prompt && std::ranges::equal(kept->tokens, tokens);
+  });
+  if (known != kept_.end())
+    std::iter_swap(known, kept_.end() - 1);
+  else
+    add({.key = key,
+         .tokens = {tokens.begin(), tokens.end()},
+         .cache = cache.fork(),
+         .history = true,
+         .in_prompt = in_prompt,
+         .state = sequence.state(),
+         .logits = {logits.begin(), logits.end()}});
+  Kept& kept = *kept_.back();
+  kept.used = ++clock_;
+  kept.continued = false;
+  for (const auto& other : kept_)
+    if (other.get() != &kept && same_history(*other, key) && begins(*other, tokens)) other->continued = true;
+  while (bytes() > max) evict_one();
+}
+
+void PrefixCache::count_pages(Kept& kept) {
+  kept.pages = kept.cache->pages();
+  std::size_t counted = 0;
+  try {
+    for (; counted < kept.pages.size(); ++counted) ++users_[kept.pages[counted]];
+  } catch (...) {
+    evict_pages(std::span(kept.pages).first(counted));
+    throw;
+  }
+}
+
+void PrefixCache::evict_pages(std::span<const PageId> pages) noexcept {
+  for (const PageId page : pages)
+    if (const auto users = users_.find(page); --users->second == 0) users_.erase(users);
+}
+
+bool PrefixCache::evict_one() noexcept {
+  if (kept_.empty()) return false;
+  const auto last = std::ranges::min_element(kept_, {}, [](const auto& kept) {
+    return std::tuple(!kept->continued, kept->used, -static_cast<long long>(kept->tokens.size()));
+  });
+  evict_pages((*last)->pages);
+  overhead_bytes_ -= (*last)->overhead_bytes;
+  kept_.erase(last);
+  return true;
+}
+
+}  // namespace palimpsest

@@ -1,0 +1,122 @@
+// Prefix caching: caches of prompt prefixes, reused by prompts with the same prefix.
+//
+//   prompt   | chunk | chunk | chunk | rest |          a prefix ends at the end of a chunk that is not the last, and
+//                                                      before the queries that a policy's window holds at the end
+//            '--- kept ---'
+//                    '------- kept ------'             its pages are shared (copy-on-write) with the sequence that
+//                                                      read it, and with shorter prefixes
+//
+// Chunks have a fixed size, so the cache after some chunks depends only on the method and the tokens, evictions
+// included: a sequence that continues from a prefix is bitwise equal to one that read the prompt itself. While nothing
+// was evicted, methods may differ: see compatible_with(). Rationale: docs/decisions/0010-shared-prefixes.md.
+//
+// Histories are caches after a whole prompt, and after its answer. What they hold depends on how the text was read:
+// answers token by token, each prompt in chunks from where it began, with all evictions in between. A prompt that
+// begins with a history's text reads only the rest, and continues bitwise equal to a sequence that read that text in
+// this way and was never resent; a sequence that reads the whole text as one prompt may answer otherwise. Rationale:
+// docs/decisions/0026-resent-histories.md.
+//
+//   prompt 1 | answer 1 | prompt 2 | answer 2 |        prompt 3 begins with all of this, except where the client
+//   changed
+//            h          h          h          h        it: it continues from the last h before the change
+//
+// Each page is counted once, even if several kept caches share it. On devices each kept cache has a storage of its own,
+// and so has the sequence that continues from it: copies. Not thread safe.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "palimpsest/engine/scheduler/text_match.h"
+#include "palimpsest/engine/sequence/sequence.h"
+
+namespace palimpsest {
+
+// The choices that a kept cache depends on.
+struct PrefixKey {
+  explicit PrefixKey(const MethodPlan& plan, int scope = 0);
+
+  int scope;  // caches are used inside their scope only
+  Method method;
+  int chunk;
+  Rotation rotation;                // how keys are stored, and rounded on read
+  std::string statistics;           // what a policy collects of tokens in prefill; empty: nothing
+  std::size_t window;               // the prompt's last tokens, whose queries the policy needs at its end: at least 1
+  long long nothing_evicted_until;  // MethodPlan::nothing_evicted_until
+  CacheOptions cache;
+};
+// Whether sequences of `from` and of `to` have equal caches after `tokens` tokens. `whole`: the cache of `from` holds
+// all tokens that `to` needs, in the same slots (Cache::compatible_with).
+bool compatible_with(const PrefixKey& from, std::size_t tokens, bool whole, const PrefixKey& to);
+
+struct History {
+  Cache& cache;
+  std::span<const std::byte> state;  // Sequence::state
+  bool in_prompt;                    // it ends inside a prompt
+  std::span<const TokenId> tokens;   // read
+  Continuation next;                 // of the prompt that was looked up
+  std::span<const float> logits;     // after the last token, if next.rest is empty
+};
+
+class PrefixCache {
+ public:
+  // The longest usable prefix of `prompt`, without its last `key.window` tokens and longer than `read` tokens; nullptr:
+  // none. Marks it and its own prefixes as most recently used.
+  Cache* find(const PrefixKey& key, std::span<const TokenId> prompt, std::size_t read);
+  // Keeps `cache`, which holds the first `read` tokens of `prompt`: the end of a chunk. Evicts other prefixes until all
+  // have at most `max` bytes; does nothing if this one alone has more, or if fewer than `key.window` tokens follow.
+  // Throws Error or std::bad_alloc without memory, and has no effect then.
+  void keep(const PrefixKey& key, std::span<const TokenId> prompt, std::size_t read, Cache& cache, std::size_t max);
+  // The history that leaves the fewest tokens of `prompt` to read, none only if it has logits; valid until the next
+  // call of another function. It is the first to be evicted from now on: the sequence that continues from it will be
+  // kept instead.
+  std::optional<History> find_history(const PrefixKey& key, std::span<const TokenId> prompt,
+                                      const Vocabulary* vocabulary);
+  // Keeps the cache of `sequence`, which has read `tokens`, as keep() does, and `logits` after the last of them, for
+  // prompts that are the same. Histories that it continues are evicted before all other caches.
+  void keep_history(const PrefixKey& key, std::span<const TokenId> tokens, Sequence& sequence, bool in_prompt,
+                    std::span<const float> logits, std::size_t max);
+  // Evicts one cache: histories that were continued first; then the least recently used, of equals the longest. false:
+  // there was none.
+  bool evict_one() noexcept;
+
+  // All pages, each counted once, or the copies of storages, and the tokens, tables and statistics of all kept caches.
+  std::size_t bytes() const { return bytes_of_pages() + overhead_bytes_; }
+  std::size_t bytes_of_pages() const { return users_.size() * page_bytes_; }
+  std::size_t overhead_bytes() const { return overhead_bytes_; }
+  std::size_t size() const { return kept_.size(); }
+
+ private:
+  struct Kept {
+    PrefixKey key;
+    std::vector<TokenId> tokens;
+    std::unique_ptr<Cache> cache;
+    bool history = false;
+    bool in_prompt = false, continued = false;  // of histories
+    std::vector<std::byte> state = {};          // of histories
+    std::vector<float> logits = {};             // of histories that end with a prompt
+    std::vector<PageId> pages = {};
+    std::size_t overhead_bytes = 0;  // bytes
+    std::uint64_t used = 0;
+  };
+  static bool may_serve(const Kept& kept, const PrefixKey& to);  // prefixes
+  static bool same_history(const Kept& kept, const PrefixKey& key);
+  void add(Kept kept);
+  static bool begins(const Kept& kept, std::span<const TokenId> prompt);
+  void touch(const PrefixKey& key, std::span<const TokenId> prompt);
+  void count_pages(Kept& kept);
+  void evict_pages(std::span<const PageId> pages) noexcept;
+
+  std::vector<std::unique_ptr<Kept>> kept_;
+  std::unordered_map<PageId, int> users_;  // number of kept caches that share a page
+  std::size_t page_bytes_ = 0, overhead_bytes_ = 0;
+  std::uint64_t clock_ = 0;
+};
+
+}  // namespace palimpsest
