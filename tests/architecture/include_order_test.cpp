@@ -64,6 +64,12 @@ const std::map<std::string, std::set<std::string>>& allowed_inside() {
       {"model/families", {"model"}},
       {"model/synthetic", {"model", "model/families"}},
       {"model/model.cpp", {"model/families", "model/synthetic"}},  // opens any kind of model
+      {"server/http", {"server"}},
+      {"server/request", {"server"}},
+      {"server/reply", {"server", "server/http", "server/request"}},
+      {"server/apis", {"server", "server/request", "server/reply"}},
+      {"server/endpoints", {"server", "server/http", "server/request", "server/reply", "server/apis"}},
+      {"server/server.cpp", {"server/http", "server/endpoints"}},  // puts the endpoints into the HTTP server
   };
   return table;
 }

@@ -3,7 +3,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "palimpsest/server/connections.h"
+#include "palimpsest/server/http/connections.h"
 #include "tests/server/server_fixture.h"
 
 namespace palimpsest::testing {

@@ -1,5 +1,5 @@
 // JSON schemas as grammars: supported and refused keywords; libllama accepts the grammars.
-#include "palimpsest/server/json_schema.h"
+#include "palimpsest/server/request/json_schema.h"
 
 #include <gtest/gtest.h>
 
@@ -12,6 +12,11 @@
 
 namespace palimpsest::testing {
 namespace {
+
+// The grammar of a schema in strict mode, with the rule `root`.
+std::string schema_grammar(const Json& schema) {
+  return compiled_schema(schema, "response_format.json_schema.schema", {})->grammar;
+}
 
 // Whether a grammar allows a text, fed to the sampler token by token.
 bool allows(const std::string& grammar, const std::string& text) {

@@ -7,8 +7,8 @@
 #include <filesystem>
 #include <fstream>
 
-#include "palimpsest/server/api_keys.h"
-#include "palimpsest/server/systemd.h"
+#include "palimpsest/server/http/api_keys.h"
+#include "palimpsest/server/http/systemd.h"
 #include "tests/server/server_fixture.h"
 #include "tests/support/error_of.h"
 

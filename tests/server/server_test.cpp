@@ -30,7 +30,7 @@ TEST_F(ServerTest, BadInputIsRefusedWithWhatIsWrong) {
   refused(kText, {{"prompt", "x"}, {"max_tokens", 1.5}}, 400, "'max_tokens' must be a whole number");
   refused(kText, {{"prompt", "x"}, {"max_tokens", 18446744073709551615ULL}}, 400, "'max_tokens' must be a whole");
   refused(kText, {{"prompt", "x"}, {"n", 1000}}, 400, "'n' must be");
-  refused(kText, {{"prompt", "x"}, {"stop", ""}}, 400, "stop string is empty");
+  refused(kText, {{"prompt", "x"}, {"stop", ""}}, 400, "'stop' has an empty string");
   refused(kText, {{"prompt", "x"}, {"stop", {1}}}, 400, "'stop' must be");
   refused(kText, {{"prompt", "x"}, {"cache", "lru"}}, 400, "lru");
   refused(kText, {{"prompt", "x"}, {"cache", {{"budget", 2}}}}, 400, "budget 2");

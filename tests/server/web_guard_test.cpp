@@ -1,5 +1,5 @@
 // What web pages may do: nothing, unless they are the server's own or allowed (CVE-2024-28224 is of this kind).
-#include "palimpsest/server/web_guard.h"
+#include "palimpsest/server/http/web_guard.h"
 
 #include "tests/server/server_fixture.h"
 

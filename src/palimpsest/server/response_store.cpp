@@ -2,8 +2,6 @@
 
 #include <utility>
 
-#include "palimpsest/server/fields.h"
-
 namespace palimpsest {
 
 void ResponseStore::put(const std::string& id, int scope, const Json& items, const Json& response) {
@@ -22,7 +20,7 @@ Json ResponseStore::items(const std::string& id, int scope, const char* field) {
     const std::lock_guard lock(mutex_);
     text = find(id, scope, field).items;
   }
-  return parse_json(text);
+  return Json::parse(text);
 }
 
 Json ResponseStore::response(const std::string& id, int scope) {
@@ -31,7 +29,7 @@ Json ResponseStore::response(const std::string& id, int scope) {
     const std::lock_guard lock(mutex_);
     text = find(id, scope, "response_id").response;
   }
-  return parse_json(text);
+  return Json::parse(text);
 }
 
 void ResponseStore::remove(const std::string& id, int scope) {

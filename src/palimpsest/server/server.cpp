@@ -15,9 +15,9 @@
 #include <system_error>
 
 #include "palimpsest/core/error.h"
-#include "palimpsest/server/http_server.h"
+#include "palimpsest/server/endpoints/routes.h"
+#include "palimpsest/server/http/http_server.h"
 #include "palimpsest/server/log.h"
-#include "palimpsest/server/routes.h"
 
 namespace palimpsest {
 namespace {

@@ -11,9 +11,9 @@
 #include <thread>
 
 #include "palimpsest/engine/scheduler/scheduler.h"
-#include "palimpsest/server/completion_request.h"
 #include "palimpsest/server/metrics.h"
 #include "palimpsest/server/response_store.h"
+#include "palimpsest/server/served_model.h"
 #include "palimpsest/server/sessions.h"
 
 namespace palimpsest {

@@ -342,7 +342,7 @@ ChatPrompt ChatTemplate::apply(const ChatInput& input) const {
       if (tools && one) out.grammar = with_one_call(std::move(out.grammar));
       if (!params.grammar_lazy) out.grammar_prefix = params.generation_prompt;
     } else if (const auto strict = std::ranges::find(input.tools, true, &Tool::strict); strict != input.tools.end()) {
-      throw SchemaError(fmt::format("tools[{}].function.strict", strict - input.tools.begin()),
+      throw SchemaError(fmt::format("tools[{}]", strict - input.tools.begin()),
                         "the chat template of this model allows no grammar for calls that may be left out: leave out "
                         "'strict', or require a call with \"tool_choice\": \"required\"");
     }

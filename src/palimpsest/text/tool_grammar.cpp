@@ -117,7 +117,7 @@ std::string ToolGrammar::with_schemas(std::string grammar, const std::vector<std
     const auto refuse = [&](const std::string& what) {
       if (tool.strict)
         throw SchemaError(
-            fmt::format("tools[{}].function.strict", tools[number]),
+            fmt::format("tools[{}]", tools[number]),
             fmt::format("the chat template of this model writes {} as plain text, which a schema does not "
                         "constrain: leave out 'strict'",
                         what));
