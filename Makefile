@@ -2,7 +2,7 @@
 MAKEFLAGS += --no-print-directory
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help serve-mutations run chat build test test-long test-avx2 test-arm64 test-asan test-tsan install-check deb deb-check image-check dist release release-check docs docs-check bench attention bench-papers plots versus versus-server versus-shift evict-cost own-time batches drafts growth exactness quality acceptance sweep report peers peers-kept convert-check serve-check clients-check llama-server-check templates-check schemas-check page-check page-pictures memory-events serve-load overload first-hour serve-kill serve-hostile cuda-check scale-check wheel python-check python-clean format format-check setup clean prune
+.PHONY: help serve-mutations run chat build test test-long test-avx2 test-arm64 test-asan test-tsan install-check deb deb-check image-check dist release release-check docs docs-check bench attention bench-papers plots versus versus-server versus-shift evict-cost own-time batches drafts growth exactness quality chats parity acceptance sweep report peers peers-kept convert-check serve-check clients-check llama-server-check templates-check schemas-check page-check page-pictures memory-events serve-load overload first-hour serve-kill serve-hostile cuda-check scale-check wheel python-check python-clean format format-check setup clean prune
 
 # What `make run` runs; try RUN_ARGS='-p "Once upon a time" -n -1' and Ctrl-C.
 RUN_ARGS ?= -n 1000 --ignore-eos --seed 1 --method streaming
@@ -135,8 +135,17 @@ exactness:  ## test that mechanism, positions, page size, path and threads do no
 	done; \
 	for pid in $$pids; do wait $$pid || rc=1; done; tail -n 5 build/exactness-*.log; exit $$rc
 
-quality: build  ## what each method loses on real models (QUALITY_ARGS='--smollm2 FILE --gemma FILE'); measures missing cells
+quality: build  ## what each method loses on real models, which are pulled (QUALITY_ARGS='--rows auto'); measures missing cells
 	@tools/env python3 bench/real_models.py $(QUALITY_ARGS)
+
+chats: build  ## a chat of 60 turns and a text beyond the trained context on real models (CHATS_ARGS=chat)
+	@tools/env python3 bench/real_chat.py $(CHATS_ARGS)
+
+parity: build  ## perplexity, distributions and greedy texts of real models, here and in llama.cpp (PARITY_ARGS=greedy)
+	@tools/build release test_eval
+	@build/palimpsest pull smollm2 >/dev/null
+	@tools/env build/test_eval --gtest_filter='RealModels.*'
+	@tools/env python3 bench/real_parity.py $(PARITY_ARGS)
 
 acceptance: build  ## regenerate research/results/acceptance.md (ACCEPTANCE_ARGS='stream book')
 	@tools/env python3 research/acceptance.py $(ACCEPTANCE_ARGS)

@@ -39,6 +39,13 @@ def run_json(command, **how):
     return json.loads(run(command, **how)[1])
 
 
+def model_file(program, name):
+    """The path of a model: a file, or a name of `palimpsest list`, which is pulled if it is not there. "none": none."""
+    if name == "none":
+        return None
+    return name if os.path.exists(name) else run([program, "pull", name])[1].strip()
+
+
 def random_model(program, folder, shape, type_name):
     """Path of a GGUF file of random weights; created if missing."""
     path = os.path.join(folder, f"random-{shape.replace('@', '-').replace('=', '')}-{type_name}.gguf")

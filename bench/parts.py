@@ -11,6 +11,8 @@ ARGUMENTS = {
     "--threads": {"type": int, "default": os.cpu_count()},
     "--prefix": {"default": "", "help": "words before every measured command, for example 'chrt -r 1'"},
     "--folder": {"default": str(REPO / "out"), "help": "folder of random weights and samples"},
+    "--smollm2": {"default": "smollm2", "metavar": "FILE|NAME", "help": "SmolLM2 135M Instruct, Q4_1: pulled unless it is there; none: left out"},
+    "--gemma": {"default": "gemma3-270m", "metavar": "FILE|NAME", "help": "Gemma 3 270M, Q4_K_M, likewise"},
     "--add": {"action": "store_true", "help": "add to the samples of the last run (measure in several runs)"},
 }
 

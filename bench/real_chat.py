@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """A chat of 60 turns with SmolLM2 under methods with a budget, judged by another model, and a text far beyond the trained context.
 
-  python3 bench/real_chat.py --smollm2 FILE --gemma FILE         both parts: docs/results/chats.md
-  python3 bench/real_chat.py --smollm2 FILE --gemma FILE chat    one of them
+  python3 bench/real_chat.py         both parts: docs/results/chats.md; pulls the models
+  python3 bench/real_chat.py chat    one of them
 
 chat    60 questions of MT-Bench (../shared/tasks/mt_bench.jsonl), one after another in one chat, answers of up to 96 tokens at temperature 0.2
         and top_p 0.9. *Judge*: nats per token of an answer, given its question, under Gemma 3 270M (base). *Repeated*: the share of an answer's
@@ -18,7 +18,7 @@ import sys
 import tempfile
 
 import parts as script
-from common import REPO, SHARED, run_json, say
+from common import REPO, SHARED, model_file, run_json, say
 
 sys.path.insert(0, str(REPO / "tests" / "system"))
 from server import Server  # noqa: E402
@@ -126,16 +126,15 @@ def stream(o):
 
 def main():
     parse = script.parser(__doc__, ("chat", "stream"))
-    script.add(parse, "--program", "--folder", "--threads")
-    parse.add_argument("--smollm2", required=True)
-    parse.add_argument("--gemma", required=True)
+    script.add(parse, "--program", "--folder", "--threads", "--smollm2", "--gemma")
     parse.add_argument("--budget", type=int, default=1024)
     parse.add_argument("--turns", type=int, default=60)
     parse.add_argument("--seeds", type=int, default=2)
     o = script.parsed(parse, ("chat", "stream"))
+    o.smollm2, o.gemma = model_file(o.program, o.smollm2), model_file(o.program, o.gemma)
     titles = {"chat": "A chat of 60 turns", "stream": "20,000 tokens beyond the trained context"}
     for part in o.parts:
-        PAGE.put(part, titles[part], [*{"chat": chat, "stream": stream}[part](o), ""], command=f"python3 bench/real_chat.py --smollm2 FILE --gemma FILE {part}")
+        PAGE.put(part, titles[part], [*{"chat": chat, "stream": stream}[part](o), ""], command=f"python3 bench/real_chat.py {part}")
     print(PAGE.path)
 
 

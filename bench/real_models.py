@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Methods at equal bytes on models that others trained: SmolLM2 135M Instruct (a chat model) and Gemma 3 270M (base).
 
-  python3 bench/real_models.py --smollm2 FILE --gemma FILE --books FOLDER         measures missing cells, writes the pages
-  python3 bench/real_models.py --page-only                                        writes the pages from the samples
+  python3 bench/real_models.py                  measures missing cells, writes the page; pulls the models
+  python3 bench/real_models.py --page-only      writes the page from the samples
 
 half        1,024 tokens of a novel with four facts of one word; the cache is reduced to 512 tokens, then each fact is asked for
 after       the same, at 256 tokens
@@ -13,8 +13,7 @@ chat        30 turns of a user who tells a novel, with four facts; then each is 
 `auto` and the rows with shares need MODEL.profile beside the model (`palimpsest pull` brings it, `palimpsest fit` makes one).
 But for `half` all methods may hold a quarter of the tokens (256 of 1,024; 1,024 of the chat), and no more bytes than KeyDiff does: those with larger tables or
 statistics hold fewer tokens. Protected: 4 sinks and the newest 16, or what the preset protects beyond that. Methods that wait for the
-prompt's end keep their budget from then on (schedule=prompt+step), also in the answer. Writes docs/results/policies.md and auto.md's
-table; samples are kept in out/real-models.json, so that an interrupted run resumes.
+prompt's end keep their budget from then on (schedule=prompt+step), also in the answer. Writes docs/results/policies.md; samples are kept in out/real-models.json, so that an interrupted run resumes.
 """
 import concurrent.futures
 import json
@@ -27,7 +26,7 @@ import tempfile
 import threading
 
 import parts as script
-from common import REPO, SHARED, Failed, commit, machine, run_json, say, today
+from common import REPO, SHARED, Failed, commit, machine, model_file, run_json, say, today
 
 PAGE_SIZE = 16
 CHAT = ("{text}<|im_end|>\n<|im_start|>assistant\nI see. Please go on.<|im_end|>\n<|im_start|>user\n", 4096)  # about 30 turns
@@ -193,23 +192,23 @@ def cell(samples, model, task, row):
     return f"{100 * got[0] / got[1]:.0f}% [{low:.0f}, {high:.0f}]"
 
 
-def table(samples, model, rows, worst=False):
+def table(samples, model, rows):
     tasks = [task for task in HEADS if any(key.startswith(f"{model}|{task}|") for key in samples.all)]
     rows = [row for row in rows if any(cell(samples, model, task, row) != "-" for task in tasks)]
-    measured = {row: [loss(samples, model, task, row) for task in tasks if worst or task != "perplexity"] for row in rows}
-    mean = {row: statistics.mean([x for x in lost if x is not None] or [999]) - 1000 * (row == "full") for row, lost in measured.items()}
     asked = {task: max((shares(samples, model, task, row) or (0, 0))[1] for row in rows) for task in tasks if task != "perplexity"}
-    most = {row: max([x for x in lost if x is not None], default=0) - 1000 * (row == "full") for row, lost in measured.items()}
-    enough = lambda row: row != "full" and sum(x is not None for x in measured[row]) >= min(3, len(tasks))
-    largest = lambda row: f"{max(0, most[row]):.0f}" if enough(row) else ""
-    most = {row: lost if enough(row) or row == "full" else 999 for row, lost in most.items()}
-    heads = [*(HEADS[task] for task in tasks), *(["largest loss"] if worst else [])]
-    lines = ["| method | " + " | ".join(heads) + " |", "|---" * (1 + len(heads)) + "|"]
-    for row in sorted(rows, key=lambda row: (most if worst else mean)[row]):
+
+    def largest(row):
+        """The largest loss; None: full, or too few columns."""
+        lost = [x for task in tasks if (x := loss(samples, model, task, row)) is not None]
+        return max(0, *lost) if row != "full" and len(lost) >= min(3, len(tasks)) else None
+
+    order = {row: -1 if row == "full" else 999 if largest(row) is None else largest(row) for row in rows}
+    lines = ["| method | " + " | ".join([*(HEADS[task] for task in tasks), "largest loss"]) + " |", "|---" * (2 + len(tasks)) + "|"]
+    for row in sorted(rows, key=order.get):
         name = row if ROWS[row][0] == "full" else f"{row}: `{ROWS[row][0].replace('{centres}', 'FILE')}`"
-        lines.append(f"| {name} | " + " | ".join(cell(samples, model, task, row) for task in tasks) +
-                     (f" | {largest(row)}" if worst else "") + " |")
-    return ["Questions a figure: " + ", ".join(f"{HEADS[task]}: {count}" for task, count in asked.items()) + "; 95% intervals (Wilson).", "", *lines, ""]
+        most = largest(row)
+        lines.append(f"| {name} | " + " | ".join(cell(samples, model, task, row) for task in tasks) + f" | {'' if most is None else f'{most:.0f}'} |")
+    return ["Questions a figure: at most " + ", ".join(f"{HEADS[task]}: {count}" for task, count in asked.items()) + "; 95% intervals (Wilson).", "", *lines, ""]
 
 
 def write_pages(o, samples):
@@ -218,22 +217,14 @@ def write_pages(o, samples):
     foot = f"*`make quality`; {today()}, {machine()}, palimpsest {', '.join(commits)}.*"
     for model, name in MODELS.items():
         if any(key.startswith(model) for key in samples.all):
-            page.put(model, name, table(samples, model, list(ROWS)), foot=foot)
-    print(page.path)
-    page = script.Page("auto", "The method auto", "Generated by `make quality` (bench/real_models.py).", ["smollm2", "gemma"])
-    named = [row for row in ROWS if row.startswith("auto") or row in ("full", "keydiff", "critical", "snapkv", "streaming", "h2o", "r-kv")]
-    for model, name in MODELS.items():
-        if any(key.startswith(model) for key in samples.all):
             page.put(model, name, ["*Largest loss*: points of questions, or percent of perplexity, against the full cache; rows with three or more columns.", "",
-                                   *table(samples, model, named, worst=True)], foot=foot)
+                                   *table(samples, model, list(ROWS))], foot=foot)
     print(page.path)
 
 
 def main():
     parse = script.parser(__doc__)
-    script.add(parse, "--program", "--folder")
-    parse.add_argument("--smollm2", help="SmolLM2-135M-Instruct.Q4_1.gguf")
-    parse.add_argument("--gemma", help="Gemma 3 270M")
+    script.add(parse, "--program", "--folder", "--smollm2", "--gemma")
     parse.add_argument("--books", default=str(SHARED / "text/books"))
     parse.add_argument("--tasks", type=lambda t: t.split(","), default=list(TASKS))
     parse.add_argument("--rows", type=lambda t: t.split(";"), default=list(ROWS), help="rows of the page, separated by semicolons")
@@ -245,6 +236,8 @@ def main():
     parse.add_argument("--commit", default=commit(), help="of the program")
     o = parse.parse_args()
     os.environ["OMP_WAIT_POLICY"] = "passive"
+    if not o.page_only:
+        o.smollm2, o.gemma = model_file(o.program, o.smollm2), model_file(o.program, o.gemma)
     samples = Samples(pathlib.Path(o.folder) / "real-models.json")
     jobs = [(model, task, row, str(seed)) for seed in range(1, o.seeds + 1) for model in ("smollm2", "gemma") if getattr(o, model) for task in o.tasks
             for row in o.rows if not (task == "perplexity" and seed > 1)
