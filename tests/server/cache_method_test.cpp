@@ -57,7 +57,7 @@ TEST(CacheMethod, AutoPinsTheSystemPromptOfChats) {
   EXPECT_TRUE(chat(server, small)
                   .front()["cache_method"]
                   .get<std::string>()
-                  .starts_with("auto:policy=critical,budget=64,split=profile,prompt-max="));
+                  .starts_with("auto:policy=keydiff,budget=64,split=profile,schedule=step"));
 }
 
 TEST(CacheMethod, APinnedPromptOfACompletion) {
