@@ -36,7 +36,7 @@ def post(port, body):
     connection.request("POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"})
     answer = connection.getresponse()
     text = json.loads(answer.read())
-    assert answer.status == 200, text
+    assert answer.status == 200 or text["error"]["type"] == "exceed_context_size_error", text
     return text
 
 
@@ -49,17 +49,19 @@ def talk(o, method, seed):
         for turn, question in enumerate(questions):
             messages.append({"role": "user", "content": question})
             got = post(server.port, {"messages": messages, "max_tokens": 96, "temperature": 0.2, "top_p": 0.9, "seed": 1000 * seed + turn})
+            if "error" in got:  # the full cache is full: the chat ends
+                break
             messages.append(dict(role="assistant", content=got["choices"][0]["message"]["content"]))
             answers.append(messages[-1]["content"])
             usage = got["usage"]
     finally:
         server.end()
-    return questions, answers, usage
+    return questions, answers + [None] * (len(questions) - len(answers)), usage
 
 
 def judged(o, questions, answers):
     """Nats per token of each answer under the other model; None: an empty answer."""
-    some = [i for i, answer in enumerate(answers) if answer.strip()]
+    some = [i for i, answer in enumerate(answers) if answer and answer.strip()]
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "answers.jsonl"
         path.write_text("".join(json.dumps({"prompt": f"Question: {questions[i]}\n\nAnswer:", "choices": [" " + answers[i].strip()], "answer": 0}) + "\n" for i in some))
@@ -80,6 +82,9 @@ def repeated(answers):
     """[turn] The share of trigrams that one of the ten answers before has."""
     shares, before = [], collections.deque(maxlen=10)
     for answer in answers:
+        if answer is None:
+            shares.append(None)
+            continue
         now, seen = trigrams(answer), {t for each in before for t in each}
         shares.append(statistics.mean(t in seen for t in now) if now else 0)
         before.append(now)
@@ -93,20 +98,21 @@ def thirds(values):
 
 
 def chat(o):
-    lines = [f"{o.turns} turns, budget {o.budget}, {o.seeds} chats a row. Columns: turns 1-{o.turns // 3}, then the next thirds. Lower is better. `full` leaves the trained context of 8,192 tokens when the chat does.", "",
-             "| method | judge, nats a token | repeated | tokens of the chat | empty answers |", "|---|---|---|---|---|"]
+    lines = [f"{o.turns} turns, budget {o.budget}, {o.seeds} chats a row. Columns: turns 1-{o.turns // 3}, then the next thirds. Lower is better. A chat with the full cache ends where the trained context of 8,192 tokens does.", "",
+             "| method | judge, nats a token | repeated | turns | tokens of the chat | empty answers |", "|---|---|---|---|---|---|"]
     for method in METHODS:
-        rows, tokens, empty = [], [], 0
+        rows, tokens, empty, ended = [], [], 0, o.turns
         for seed in range(1, o.seeds + 1):
             questions, answers, usage = talk(o, method, seed)
             rows.append((thirds(judged(o, questions, answers)), thirds(repeated(answers))))
             tokens.append(usage["total_tokens"])
-            empty += sum(not answer.strip() for answer in answers)
+            empty += sum(answer is not None and not answer.strip() for answer in answers)
+            ended = min(ended, sum(answer is not None for answer in answers))
             say(f"{method} {seed}: {rows[-1]} {tokens[-1]}")
             pathlib.Path(o.folder, f"chat-{method}-{seed}.json").write_text(json.dumps(list(zip(questions, answers)), indent=1))
         mean = lambda what, third: statistics.mean(row[what][third] for row in rows)
         lines.append(f"| `{with_budget(method, o.budget)}` | " + ", ".join(f"{mean(0, i):.2f}" for i in range(3)) + " | " +
-                     ", ".join(f"{100 * mean(1, i):.0f}%" for i in range(3)) + f" | {round(statistics.mean(tokens)):,} | {empty} |")
+                     ", ".join(f"{100 * mean(1, i):.0f}%" for i in range(3)) + f" | {ended} | {round(statistics.mean(tokens)):,} | {empty} |")
     return lines
 
 
