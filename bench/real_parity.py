@@ -47,14 +47,14 @@ def sentences(count):
 
 def tie(o, file, prompt, ours, theirs):
     """Nats by which our model prefers our next words to theirs, behind what both wrote; and how much that was."""
+    ours, theirs = " " + ours, " " + theirs
     same = next((i for i, (a, b) in enumerate(zip(ours, theirs)) if a != b), min(len(ours), len(theirs)))
-    start = ours.rfind(" ", 0, same)  # from the beginning of the word
-    start = max(start, 0)
+    start = ours.rfind(" ", 0, same + 1)  # from the beginning of the word
     choices = [re.match(r"\s*\S*", text[start:]).group(0) for text in (ours, theirs)]
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "tie.jsonl"
         path.write_text(json.dumps({"prompt": prompt + ours[:start], "choices": choices, "answer": 0}) + "\n")
-        got = run_json([o.program, "eval", "likelihood", "-m", file, "-f", path, "--method", "full", "-t", o.threads, "--json"])["runs"][0]["questions"][0]["choices"]
+        got = run_json([o.program, "eval", "likelihood", "-m", file, "-f", path, *(["--bos"] if file == o.gemma else []), "--method", "full", "-t", o.threads, "--json"])["runs"][0]["questions"][0]["choices"]
     return same, got[0]["logprob"] - got[1]["logprob"], choices
 
 
@@ -69,7 +69,7 @@ def greedy(o):
             if ours == theirs:
                 equal += 1
                 continue
-            parted.append(tie(o, file, prompt + " ", ours, theirs))
+            parted.append(tie(o, file, prompt, ours, theirs))
             say(f"{name}: {parted[-1]} | {ours[:80]!r} | {theirs[:80]!r}")
         lines.append(f"| {name} | 20 | {equal} | " + (", ".join(f"{nats:+.2f}" for _, nats, _ in parted) or "-") + " |")
     return lines
