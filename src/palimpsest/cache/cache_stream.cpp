@@ -36,6 +36,7 @@ std::optional<CacheTypes> types_of(std::int32_t number) {
   return std::nullopt;
 }
 
+// The number of `track_rank` is also that of `original_until`, doubled: 0 or 1 as before there was one.
 // With uniform layers the first two numbers are layers and heads per layer. Else the second is -1, and the heads of
 // each layer follow at the end.
 std::vector<std::int32_t> kind_of(const CacheOptions& o) {

@@ -40,7 +40,9 @@ SlotTable::Reserved SlotTable::reserve(const SlotChange& change, std::vector<Mov
   }
   if (at(change.insert) > inserted_.capacity()) inserted_.reserve(at(change.insert));
   if (next_ - base_ >= kRebaseAt) saturated_.reserve(at(occupied_));
-  if (rank_is_position_ && next_ + change.insert > original_until_) reserve_for(counts_, at(occupied_));
+  // Ranks are computed anew where the text grows beyond original_until, also if rejected tokens were beyond it before.
+  if (track_rank_ && next_ - change.reject <= original_until_ && next_ + change.insert > original_until_)
+    reserve_for(counts_, at(occupied_));
   const std::size_t victims = change.drop.size();
   if (victims > 0) {
     if (unmapped_.capacity() < page_occupied_.size() + at(pages))
