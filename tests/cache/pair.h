@@ -10,10 +10,10 @@
 
 #include "palimpsest/cache/formats/formats.h"
 #include "palimpsest/core/error.h"
+#include "palimpsest/core/thread_pool.h"
 #include "tests/cache/failing_memory.h"
 #include "tests/cache/same_cache.h"
 #include "tests/cache/state.h"
-#include "tests/support/thread_workers.h"
 
 namespace palimpsest::testing {
 
@@ -424,7 +424,7 @@ class Pair {
 
   std::mt19937 random_;
   bool failures_;
-  ThreadWorkers workers_{2};
+  ThreadPool workers_{2};
   Cache cache_;
   NaiveCache naive_;
   Positions pending_;  // of the last plan

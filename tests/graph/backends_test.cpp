@@ -13,7 +13,7 @@ namespace {
 constexpr int kBatch = StepThreads::kBatchTokens;
 
 void run_step(Backends& backends, int tokens, std::chrono::milliseconds waiting = {}) {
-  backends.begin_step(tokens);
+  backends.begin_step(tokens, true);
   if (waiting.count() > 0) std::this_thread::sleep_for(waiting);
   backends.end_step();
 }

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+
 namespace palimpsest::testing {
 namespace {
 
@@ -11,59 +13,57 @@ StepThreads adapting_threads(int threads) {
   return out;
 }
 
-// Steps of one token beside `others` threads that always run; the threads of the last step.
-int after_steps(ThreadChoice& choice, int steps, int others, bool preempted = false, bool spins = true) {
-  int used = 1;
+using Times = std::map<int, double>;  // milliseconds of a step, by its number of threads
+
+// How many of `steps` steps of one token had each number of threads.
+std::map<int, int> count_steps(ThreadChoice& choice, int steps, const Times& times, bool preempted) {
+  std::map<int, int> out;
   for (int i = 0; i < steps; ++i) {
-    used = choice.begin(1, (spins ? used : 1) + others);
-    choice.end(preempted);
+    const int used = choice.begin(1);
+    ++out[used];
+    choice.end(times.at(used), preempted && used > 1);
   }
-  return used;
+  return out;
 }
 
-TEST(ThreadChoice, LeavesCoresToOtherPrograms) {
-  ThreadChoice two(adapting_threads(2), 2), eight(adapting_threads(8), 8);
-  EXPECT_EQ(two.begin(1, 1), 2) << "the first step is right at once";
-  EXPECT_EQ(ThreadChoice(adapting_threads(2), 2).begin(1, 2), 1);
-  EXPECT_EQ(ThreadChoice(adapting_threads(2), 2).begin(100, 9), 1) << "a prompt, too";
-  EXPECT_EQ(after_steps(eight, 40, 0), 8);
-  EXPECT_EQ(after_steps(eight, 40, 1), 7);
-  EXPECT_EQ(after_steps(eight, 40, 5), 3);
-  EXPECT_EQ(after_steps(eight, 40, 20), 2) << "never fewer than a quarter";
-  EXPECT_EQ(after_steps(eight, 40, 0), 8);
+const Times kAlone = {{1, 8}, {2, 4}, {4, 2}, {8, 1}};
+
+TEST(ThreadChoice, AllThreadsWhereNothingDisturbs) {
+  ThreadChoice choice(adapting_threads(8));
+  EXPECT_EQ(count_steps(choice, 1000, kAlone, false)[8], 1000);
 }
 
-TEST(ThreadChoice, AProgramThatRunsBrieflyCostsNothing) {
-  ThreadChoice choice(adapting_threads(2), 2);
-  after_steps(choice, 10, 0);
-  for (int i = 0; i < 100; ++i) {
-    EXPECT_EQ(choice.begin(1, i % 5 == 0 ? 3 : 2), 2) << i;
-    choice.end(i % 5 == 0);
+TEST(ThreadChoice, FewerWhereTheyAreFasterAndAllAgainAfterwards) {
+  const Times crowded = {{1, 8}, {2, 6}, {4, 9}, {8, 20}};
+  ThreadChoice choice(adapting_threads(8));
+  EXPECT_GT(count_steps(choice, 1000, crowded, true)[2], 800);
+  count_steps(choice, 3000, kAlone, false);
+  EXPECT_EQ(count_steps(choice, 1000, kAlone, false)[8], 1000);
+}
+
+TEST(ThreadChoice, DisturbedStepsThatAreFastestStay) {
+  ThreadChoice choice(adapting_threads(2));
+  const auto counts = count_steps(choice, 4000, {{1, 8}, {2, 5}}, true);
+  EXPECT_LT(counts.at(1), 80) << "trials become rare";
+  EXPECT_GE(counts.at(1), 8) << "but it was tried";
+}
+
+TEST(ThreadChoice, StepsOfOtherTokensAreNotCompared) {
+  ThreadChoice choice(adapting_threads(2));
+  for (int i = 0; i < 400; ++i) {
+    const int tokens = i % 5 == 0 ? 2 : 1;
+    EXPECT_EQ(choice.begin(tokens), 2) << "no time of eight steps in a row: no trial";
+    choice.end(tokens == 2 ? 9 : 1, true);
   }
 }
 
-// Threads that sleep between steps are not seen running: preemptions tell.
-TEST(ThreadChoice, PreemptionsCountWhereThreadsDoNotSpin) {
-  ThreadChoice choice(adapting_threads(2), 2);
-  EXPECT_EQ(choice.begin(1, 1), 2);
-  int with_all = 0;
-  for (int i = 0, used = 2; i < 400; ++i) {
-    choice.end(used == 2);
-    used = choice.begin(1, 2);  // this thread, and one of another program
-    with_all += used == 2 ? 1 : 0;
-  }
-  EXPECT_LT(with_all, 10);
-}
-
-TEST(ThreadChoice, GivenThreadsStay) {
-  ThreadChoice given(StepThreads(2), 2), unknown(adapting_threads(2), 2);
-  EXPECT_EQ(after_steps(given, 50, 9, true), 2);
-  for (int i = 0; i < 50; ++i) EXPECT_EQ(unknown.begin(1, 0), 2) << "the number of running threads is unknown";
-}
-
-TEST(ThreadChoice, ThisMachineTellsHowManyRun) {
-  if (running_threads() == 0) GTEST_SKIP() << "needs /proc/loadavg";
-  EXPECT_GE(running_threads(), 1);
+TEST(ThreadChoice, BatchesAndGivenThreadsStay) {
+  ThreadChoice given(StepThreads(2)), free(adapting_threads(2));
+  EXPECT_FALSE(given.adapts(1));
+  EXPECT_EQ(count_steps(given, 500, {{2, 9}}, true)[2], 500);
+  ThreadChoice two(StepThreads(1, 2));
+  EXPECT_EQ(two.begin(1), 1);
+  EXPECT_EQ(two.begin(StepThreads::kBatchTokens), 2);
 }
 
 }  // namespace

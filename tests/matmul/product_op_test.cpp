@@ -1,5 +1,5 @@
-// Products of one graph that is computed by teams of different sizes: OpenMP may give fewer threads than it is asked
-// for (OMP_DYNAMIC, a thread limit), and another number in each run.
+// Products of one graph that is computed by teams of different sizes, of ggml's threads and of a pool: OpenMP may give
+// fewer threads than it is asked for (OMP_DYNAMIC, a thread limit), and another number in each run.
 #include "palimpsest/graph/product_op.h"
 
 #include <ggml-cpp.h>
@@ -11,6 +11,7 @@
 #include <random>
 #include <vector>
 
+#include "palimpsest/core/thread_pool.h"
 #include "palimpsest/model/backend.h"
 
 namespace palimpsest::testing {
@@ -36,14 +37,17 @@ TEST(ProductOps, AnyTeamComputesAllRows) {
   ggml_tensor* chosen = ggml_new_tensor_2d(c, GGML_TYPE_I32, kSlots, kTokens);
   std::iota(static_cast<float*>(x->data), static_cast<float*>(x->data) + kTeamColumns * kTokens, -90.0F);
   for (int i = 0; i < kSlots * kTokens; ++i) static_cast<std::int32_t*>(chosen->data)[i] = i % kTeamExperts;
-  ProductOps ops;
+  ThreadPool pool(4);
+  ProductOps ops(&pool);
   ggml_tensor* const outs[] = {ops.multiply(c, dense, x),
                                ops.multiply_experts(c, up, x, ops.order(c, chosen, kTeamExperts))};
   ggml_cgraph* graph = ggml_new_graph(c);
   for (ggml_tensor* out : outs) ggml_build_forward_expand(graph, out);
 
   std::vector<std::vector<float>> first;
-  for (const int threads : {4, 3, 1, 2, 4, 1, 3, 2, 2}) {
+  for (const auto [threads, of_pool] :
+       {std::pair{4, 1}, {3, 1}, {1, 4}, {1, 1}, {2, 1}, {1, 2}, {4, 1}, {1, 3}, {2, 4}}) {
+    pool.use(of_pool);
     for (ggml_tensor* out : outs) std::fill_n(static_cast<float*>(out->data), ggml_nelements(out), NAN);
     ASSERT_EQ(ggml_backend_graph_compute(make_backend(find_device("cpu"), threads).get(), graph), GGML_STATUS_SUCCESS);
     std::vector<std::vector<float>> all;
@@ -54,7 +58,7 @@ TEST(ProductOps, AnyTeamComputesAllRows) {
       for (const auto& values : all) ASSERT_EQ(std::ranges::count_if(values, [](float v) { return std::isnan(v); }), 0);
       first = all;
     }
-    ASSERT_TRUE(all == first) << threads << " threads";
+    ASSERT_TRUE(all == first) << threads << " threads, " << of_pool << " of the pool";
   }
 }
 

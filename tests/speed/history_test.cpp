@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "palimpsest/core/error.h"
-#include "palimpsest/graph/graph_threads.h"
+#include "palimpsest/core/thread_pool.h"
 #include "palimpsest/model/model.h"
 #include "palimpsest/speed/fill.h"
 #include "palimpsest/speed/speed.h"
@@ -25,7 +25,7 @@ class History : public ::testing::Test {
     options.method = parse_method(method);
     options.page_size = kPage;
     options.chunk = 32;
-    return {*decoder_, options, std::make_shared<GraphThreads>(1)};
+    return {*decoder_, options, std::make_shared<ThreadPool>(1)};
   }
   std::shared_ptr<Decoder> decoder_ = std::make_shared<Decoder>(Model::synthetic("tiny"), 1);
 };

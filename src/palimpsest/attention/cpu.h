@@ -1,4 +1,4 @@
-// The fast path: Highway SIMD over tiles of 16 slots, K loaded once per query group, on ggml's threads.
+// The fast path: Highway SIMD over tiles of 16 slots, K loaded once per query group.
 // Results do not depend on the number of threads: work is cut at fixed slots and reduced in a fixed order.
 #pragma once
 

@@ -1,7 +1,6 @@
 #include "palimpsest/graph/backends.h"
 
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include <algorithm>
 
@@ -11,6 +10,8 @@
 
 namespace palimpsest {
 namespace {
+
+constexpr int kSlicesPerThread = 2;
 
 // How often the system took a core from a thread of this program.
 long preemptions() {
@@ -22,7 +23,11 @@ long preemptions() {
 }  // namespace
 
 Backends::Backends(const Model& model, StepThreads threads)
-    : choice_(threads, static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN))), used_threads_(threads.decode) {
+    : choice_(threads),
+      pool_(std::make_shared<ThreadPool>(threads.max())),
+      slices_(std::make_unique<SliceMemory>(threads.max() == 1 ? 0 : kSlicesPerThread * threads.max())),
+      used_threads_(threads.decode),
+      host_threads_(threads.decode) {
   const Weights& w = model.weights();
   ggml_backend_dev_t host = nullptr;
   for (ggml_backend_dev_t device : w.devices) {
@@ -44,15 +49,21 @@ Backends::Backends(const Model& model, StepThreads threads)
   }
 }
 
-void Backends::begin_step(int tokens) {
+void Backends::begin_step(int tokens, bool on_pool) {
+  used_threads_ = choice_.begin(tokens);
+  pool_->use(used_threads_);
+  const int on_host = on_pool ? 1 : used_threads_;
+  if (on_host != host_threads_) set_threads(host(), host_threads_ = on_host);
   adapts_ = choice_.adapts(tokens);
-  const int threads = choice_.begin(tokens, adapts_ ? running_threads() : 0);
-  if (threads != used_threads_) set_threads(host(), used_threads_ = threads);
-  if (adapts_) preempted_ = preemptions();
+  if (!adapts_) return;
+  preempted_ = preemptions();
+  start_ = std::chrono::steady_clock::now();
 }
 
 void Backends::end_step() {
-  if (adapts_) choice_.end(preemptions() > preempted_);
+  if (!adapts_) return;
+  const std::chrono::duration<double, std::milli> taken = std::chrono::steady_clock::now() - start_;
+  choice_.end(taken.count(), preemptions() > preempted_);
 }
 
 }  // namespace palimpsest

@@ -72,7 +72,7 @@ struct Decoder::Impl {
     if (model->weights().stock_operators) {
       path = std::make_unique<PortablePath>(model->hyper(), backends);
     } else {
-      auto fast = std::make_unique<AttentionOp>(model->hyper(), n.max());
+      auto fast = std::make_unique<AttentionOp>(model->hyper(), n.max(), &backends.pool());
       op = fast.get();
       path = std::move(fast);
     }
@@ -275,6 +275,9 @@ const GraphCounts& Decoder::graph_counts() const {
 
 StepThreads Decoder::threads() const {
   return impl_->threads;
+}
+std::shared_ptr<Workers> Decoder::workers() const {
+  return impl_->backends.shared_pool();
 }
 const Model& Decoder::model() const {
   return *impl_->model;

@@ -6,6 +6,7 @@
 #include <span>
 
 #include "palimpsest/cache/cache.h"
+#include "palimpsest/core/workers.h"
 #include "palimpsest/graph/sequence_step.h"
 #include "palimpsest/graph/step_threads.h"
 #include "palimpsest/model/model.h"
@@ -13,8 +14,11 @@
 namespace palimpsest {
 
 struct StepTimes {  // of the last step, ms
-  double build = 0, compute = 0,
-         attention = 0;  // attention: part of compute, of thread 0; only with measure_attention(true) on the fast path
+  double
+      build = 0,
+      compute = 0,
+      attention =
+          0;  // attention: part of compute, of the calling thread; only with measure_attention(true) on the fast path
 };
 
 struct GraphCounts {  // since the decoder was made
@@ -51,6 +55,8 @@ class Decoder {
   std::size_t check(std::size_t sequence) const;
 
   StepThreads threads() const;
+  // The threads of steps, for loops between steps; as many as the last step had.
+  std::shared_ptr<Workers> workers() const;
   const Model& model() const;
   const StepTimes& times() const;
   std::size_t graph_bytes() const;  // memory of a step's intermediate results

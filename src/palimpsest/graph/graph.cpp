@@ -18,9 +18,9 @@ constexpr std::size_t kNodesPerLayer = 128 + 16 * ProductOps::kNodes,
 
 class Builder {
  public:
-  Builder(DecoderGraph& graph, const Model& model, AttentionPath& path)
+  Builder(DecoderGraph& graph, const Model& model, AttentionPath& path, Workers& pool)
       : g_(graph), c_(graph.context.get()), f_(model.family()), h_(model.hyper()), w_(model.weights()), path_(path) {
-    g_.products = std::make_unique<ProductOps>();
+    g_.products = std::make_unique<ProductOps>(&pool);
   }
 
   void run() {
@@ -536,8 +536,11 @@ void build_graph(DecoderGraph& graph, const Model& model, AttentionPath& path, c
       ggml_init({2 * nodes * ggml_tensor_overhead() + ggml_graph_overhead_custom(nodes, false), nullptr, true}));
   if (!graph.context) fail("no memory for a graph of {} nodes", nodes);
   graph.graph = ggml_new_graph_custom(graph.context.get(), nodes, false);
-  Builder(graph, model, path).run();
-  if (!backends.scheduled()) return place_graph(graph, backends, memory);
+  Builder(graph, model, path, backends.pool()).run();
+  if (!backends.scheduled()) {
+    if (PoolGraph::suits(graph.graph)) graph.on_pool = std::make_unique<PoolGraph>(graph.graph);
+    return place_graph(graph, backends, memory);
+  }
 
   if (backends.remote() && has_custom(graph.graph)) fail("custom operators cannot run on an RPC server");
   const bool chunk = graph.rows < graph.tokens;

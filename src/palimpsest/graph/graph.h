@@ -13,6 +13,7 @@
 
 #include "palimpsest/graph/attention_path.h"
 #include "palimpsest/graph/backends.h"
+#include "palimpsest/graph/pool_graph.h"
 #include "palimpsest/graph/product_op.h"
 #include "palimpsest/graph/sequence_step.h"
 #include "palimpsest/model/model.h"
@@ -56,6 +57,7 @@ struct DecoderGraph {
   ggml_tensor* logits = nullptr;             // out [vocabulary, rows], or hidden states [width, rows]
   std::unique_ptr<PathInputs> path_inputs;
   std::unique_ptr<ProductOps> products;
+  std::unique_ptr<PoolGraph> on_pool;  // nullptr: it runs on ggml's threads
 };
 
 // Memory for the tensors of a decoder's graphs, which run one at a time: its size is that of the largest graph. With

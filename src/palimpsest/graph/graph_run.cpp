@@ -51,9 +51,11 @@ bool is_known(const DecoderGraph& graph, const Backends& backends, const GraphMe
 }
 
 void run_graph(DecoderGraph& graph, Backends& backends) {
-  backends.begin_step(graph.tokens);
-  const ggml_status status = graph.schedule != nullptr ? ggml_backend_sched_graph_compute(graph.schedule, graph.graph)
-                                                       : ggml_backend_graph_compute(backends.host(), graph.graph);
+  backends.begin_step(graph.tokens, graph.on_pool != nullptr);
+  const ggml_status status = graph.on_pool != nullptr
+                                 ? graph.on_pool->run(backends.host(), backends.pool(), backends.slices())
+                             : graph.schedule != nullptr ? ggml_backend_sched_graph_compute(graph.schedule, graph.graph)
+                                                         : ggml_backend_graph_compute(backends.host(), graph.graph);
   backends.end_step();
   if (status != GGML_STATUS_SUCCESS)
     fail("device {} failed in a step of {} tokens ({})", backends.names(), graph.tokens, ggml_status_to_string(status));

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <span>
 
+#include "palimpsest/graph/in_parts.h"
+
 namespace palimpsest {
 namespace {
 
@@ -55,8 +57,8 @@ void ProductOps::Product::share(std::int64_t units, int threads, const Work& wor
       work(unit);
       continue;
     }
-    // Each thread takes one unit too many. The last one leaves 0 to the next run, whose team may have another size;
-    // ggml's barrier lies between.
+    // Each thread takes one unit too many. The last one leaves 0 to the next run, which may have another number of
+    // threads; all have returned before it begins.
     if (unit == units + threads - 1) taken.store(0, std::memory_order_relaxed);
     return;
   }
@@ -68,7 +70,7 @@ ggml_tensor* ProductOps::converted(ggml_context* context, const Panels& weights,
   if (out == nullptr) {
     ggml_tensor* sources[] = {x, order == nullptr ? nullptr : order->sorted_rows};
     const std::int64_t rows = order == nullptr ? x->ne[1] : order->rows;
-    Product& product = products_.emplace_back(&weights, order == nullptr ? 1 : order->experts);
+    Product& product = products_.emplace_back(&weights, order == nullptr ? 1 : order->experts, pool_);
     out = ggml_custom_4d(context, GGML_TYPE_I8, rows * stride_of(weights) + kLine, 1, 1, 1, sources,
                          order == nullptr ? 1 : 2, convert, GGML_N_TASKS_MAX, &product);
   }
@@ -78,14 +80,14 @@ ggml_tensor* ProductOps::converted(ggml_context* context, const Panels& weights,
 ggml_tensor* ProductOps::multiply(ggml_context* context, const Panels& weights, ggml_tensor* x) {
   assert(x->type == GGML_TYPE_F32 && x->nb[0] == sizeof(float) && x->ne[0] == weights.columns() && x->ne[2] == 1);
   ggml_tensor* activations = converted(context, weights, x, nullptr);
-  Product& product = products_.emplace_back(&weights, 1);
+  Product& product = products_.emplace_back(&weights, 1, pool_);
   return ggml_custom_4d(context, GGML_TYPE_F32, weights.rows(), x->ne[1], 1, 1, &activations, 1, multiply_all,
                         GGML_N_TASKS_MAX, &product);
 }
 
 ExpertOrder ProductOps::order(ggml_context* context, ggml_tensor* chosen, int experts) {
   const std::int64_t rows = chosen->ne[0] * chosen->ne[1];
-  Product& product = products_.emplace_back(nullptr, experts);
+  Product& product = products_.emplace_back(nullptr, experts, pool_);
   return {ggml_custom_4d(context, GGML_TYPE_I32, experts + 1 + 2 * rows, 1, 1, 1, &chosen, 1, sort, GGML_N_TASKS_MAX,
                          &product),
           experts, rows};
@@ -95,7 +97,7 @@ ggml_tensor* ProductOps::multiply_converted(ggml_context* context, const Panels&
                                             const ExpertOrder& order) {
   assert(weights.panels() % order.experts == 0);
   ggml_tensor* sources[] = {activations, order.sorted_rows};
-  Product& product = products_.emplace_back(&weights, order.experts);
+  Product& product = products_.emplace_back(&weights, order.experts, pool_);
   return ggml_custom_4d(context, GGML_TYPE_F32, weights.rows() / order.experts, order.rows, 1, 1, sources, 2,
                         multiply_by_expert, GGML_N_TASKS_MAX, &product);
 }
@@ -114,7 +116,7 @@ ggml_tensor* ProductOps::add_expert_bias(ggml_context* context, ggml_tensor* x, 
                                          const ExpertOrder& order) {
   assert(bias->ne[0] == x->ne[0] && bias->ne[1] == order.experts && ggml_is_contiguous(bias));
   ggml_tensor* sources[] = {x, bias, order.sorted_rows};
-  Product& product = products_.emplace_back(nullptr, order.experts);
+  Product& product = products_.emplace_back(nullptr, order.experts, pool_);
   return ggml_custom_4d(context, GGML_TYPE_F32, x->ne[0], x->ne[1], 1, 1, sources, 3, add_bias, GGML_N_TASKS_MAX,
                         &product);
 }
@@ -122,14 +124,19 @@ ggml_tensor* ProductOps::add_expert_bias(ggml_context* context, ggml_tensor* x, 
 ggml_tensor* ProductOps::combine(ggml_context* context, ggml_tensor* x, ggml_tensor* weights,
                                  const ExpertOrder& order) {
   ggml_tensor* sources[] = {x, weights, order.sorted_rows};
-  Product& product = products_.emplace_back(nullptr, order.experts);
+  Product& product = products_.emplace_back(nullptr, order.experts, pool_);
   return ggml_custom_4d(context, GGML_TYPE_F32, x->ne[0], weights->ne[2], 1, 1, sources, 3, add, GGML_N_TASKS_MAX,
                         &product);
 }
 
 void ProductOps::convert(ggml_tensor* out, int thread, int threads, void* userdata) {
-  const ggml_tensor *x = out->src[0], *sorted_rows = out->src[1];
   const Product& product = *static_cast<Product*>(userdata);
+  in_parts(product.pool, thread, threads, static_cast<double>(ggml_nelements(out)),
+           [&](int part, int parts) { convert_part(out, part, parts, product); });
+}
+
+void ProductOps::convert_part(ggml_tensor* out, int part, int parts, const Product& product) {
+  const ggml_tensor *x = out->src[0], *sorted_rows = out->src[1];
   const Panels& weights = *product.weights;
   const std::int64_t in_row = x->ne[0] / kGroup;
   std::span<const std::int32_t> row_at;
@@ -139,8 +146,8 @@ void ProductOps::convert(ggml_tensor* out, int thread, int threads, void* userda
     slots = std::ssize(row_at) / x->ne[1];
   }
   const std::int64_t all = in_row * (sorted_rows == nullptr ? x->ne[1] : std::ssize(row_at));
-  std::int64_t at = all * thread / threads;
-  const std::int64_t end = all * (thread + 1) / threads;
+  std::int64_t at = all * part / parts;
+  const std::int64_t end = all * (part + 1) / parts;
   while (at < end) {
     const std::int64_t row = at / in_row, first = at % in_row, count = std::min(in_row - first, end - at);
     const float* from = row_of(x, sorted_rows == nullptr ? row : row_at[static_cast<std::size_t>(row)] / slots);
@@ -151,16 +158,19 @@ void ProductOps::convert(ggml_tensor* out, int thread, int threads, void* userda
   }
 }
 
-void ProductOps::multiply_all(ggml_tensor* out, int, int threads, void* userdata) {
+void ProductOps::multiply_all(ggml_tensor* out, int thread, int threads, void* userdata) {
   Product& product = *static_cast<Product*>(userdata);
   const Panels& weights = *product.weights;
-  const int panels = weights.panels(), units = units_of(threads);
-  const int each = ((panels + units - 1) / units + 1) / 2 * 2;  // even: kernels multiply two panels together
-  product.share((panels + each - 1) / each, threads, [&](std::int64_t unit) {
-    const int first = static_cast<int>(unit) * each;
-    weights.multiply(first, std::min(first + each, panels), activations_in(out->src[0]), static_cast<int>(out->ne[1]),
-                     static_cast<float*>(out->data) + first * Panels::kRows,
-                     static_cast<std::int64_t>(out->nb[1] / sizeof(float)));
+  const double work = static_cast<double>(weights.bytes()) * static_cast<double>(out->ne[1]);
+  in_parts(product.pool, thread, threads, work, [&](int, int parts) {
+    const int panels = weights.panels(), units = units_of(parts);
+    const int each = ((panels + units - 1) / units + 1) / 2 * 2;  // even: kernels multiply two panels together
+    product.share((panels + each - 1) / each, parts, [&](std::int64_t unit) {
+      const int first = static_cast<int>(unit) * each;
+      weights.multiply(first, std::min(first + each, panels), activations_in(out->src[0]), static_cast<int>(out->ne[1]),
+                       static_cast<float*>(out->data) + first * Panels::kRows,
+                       static_cast<std::int64_t>(out->nb[1] / sizeof(float)));
+    });
   });
 }
 
@@ -189,8 +199,13 @@ void ProductOps::sort(ggml_tensor* out, int thread, int, void* userdata) {
 }
 
 // A unit is a range of all panels of the experts that have rows.
-void ProductOps::multiply_by_expert(ggml_tensor* out, int, int threads, void* userdata) {
+void ProductOps::multiply_by_expert(ggml_tensor* out, int thread, int threads, void* userdata) {
   Product& product = *static_cast<Product*>(userdata);
+  const double work = static_cast<double>(product.weights->bytes()) / product.experts * static_cast<double>(out->ne[1]);
+  in_parts(product.pool, thread, threads, work, [&](int, int parts) { multiply_experts_part(out, parts, product); });
+}
+
+void ProductOps::multiply_experts_part(ggml_tensor* out, int threads, Product& product) {
   const Panels& weights = *product.weights;
   const Places p(out->src[1], product.experts);
   const int panels = weights.panels() / product.experts;
@@ -220,8 +235,14 @@ void ProductOps::multiply_by_expert(ggml_tensor* out, int, int threads, void* us
 }
 
 void ProductOps::add_bias(ggml_tensor* out, int thread, int threads, void* userdata) {
+  const Product& product = *static_cast<Product*>(userdata);
+  in_parts(product.pool, thread, threads, static_cast<double>(ggml_nelements(out)),
+           [&](int part, int parts) { add_bias_part(out, part, parts, product.experts); });
+}
+
+void ProductOps::add_bias_part(ggml_tensor* out, int thread, int threads, int experts) {
   const ggml_tensor *x = out->src[0], *bias = out->src[1];
-  const Places p(out->src[2], static_cast<Product*>(userdata)->experts);
+  const Places p(out->src[2], experts);
   const std::int64_t columns = out->ne[0], first = out->ne[1] * thread / threads,
                      last = out->ne[1] * (thread + 1) / threads;
   for (std::int64_t row = first, expert = 0; row < last; ++row) {
@@ -233,8 +254,14 @@ void ProductOps::add_bias(ggml_tensor* out, int thread, int threads, void* userd
 }
 
 void ProductOps::add(ggml_tensor* out, int thread, int threads, void* userdata) {
+  const Product& product = *static_cast<Product*>(userdata);
+  in_parts(product.pool, thread, threads, static_cast<double>(ggml_nelements(out->src[0])),
+           [&](int part, int parts) { add_part(out, part, parts, product.experts); });
+}
+
+void ProductOps::add_part(ggml_tensor* out, int thread, int threads, int experts) {
   const ggml_tensor *x = out->src[0], *weights = out->src[1];
-  const Places p(out->src[2], static_cast<Product*>(userdata)->experts);
+  const Places p(out->src[2], experts);
   const std::int64_t columns = out->ne[0], tokens = out->ne[1], slots = weights->ne[1];
   // Threads divide the columns of few tokens, and the tokens otherwise.
   const bool by_token = tokens >= threads;

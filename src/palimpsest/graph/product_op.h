@@ -10,6 +10,7 @@
 #include <map>
 #include <tuple>
 
+#include "palimpsest/core/workers.h"
 #include "palimpsest/matmul/panels.h"
 
 namespace palimpsest {
@@ -25,6 +26,9 @@ struct ExpertOrder {
 class ProductOps {
  public:
   static constexpr std::size_t kNodes = 2;  // max that a product adds
+
+  // `pool`: its threads work where ggml calls an operator from one thread; outlives it. nullptr: ggml's threads only.
+  explicit ProductOps(Workers* pool = nullptr) : pool_(pool) {}
 
   // x: f32 [columns, tokens], rows contiguous. Returns f32 [rows, tokens].
   ggml_tensor* multiply(ggml_context* context, const Panels& weights, ggml_tensor* x);
@@ -47,6 +51,7 @@ class ProductOps {
   struct Product {
     const Panels* weights;
     int experts;
+    Workers* pool;
     std::atomic<std::int64_t> taken{0};  // work units of this run; 0 between runs
 
     // Calls work(unit) for units below `units`, until they are used up. `threads`: of this run; each calls it once.
@@ -59,12 +64,17 @@ class ProductOps {
   static void multiply_by_expert(ggml_tensor* out, int thread, int threads, void* product);
   static void add_bias(ggml_tensor* out, int thread, int threads, void* product);
   static void add(ggml_tensor* out, int thread, int threads, void* product);
+  static void convert_part(ggml_tensor* out, int part, int parts, const Product& product);
+  static void multiply_experts_part(ggml_tensor* out, int parts, Product& product);
+  static void add_bias_part(ggml_tensor* out, int part, int parts, int experts);
+  static void add_part(ggml_tensor* out, int part, int parts, int experts);
 
   // The rows of x as activations, or with an order, its tokens' rows sorted by expert.
   ggml_tensor* converted(ggml_context* context, const Panels& weights, ggml_tensor* x, const ExpertOrder* order);
   ggml_tensor* multiply_converted(ggml_context* context, const Panels& weights, ggml_tensor* activations,
                                   const ExpertOrder& order);
 
+  Workers* pool_;
   std::deque<Product> products_;  // never move
   // By x, order and form.
   std::map<std::tuple<const ggml_tensor*, const ggml_tensor*, ActivationForm>, ggml_tensor*> converted_;

@@ -1,6 +1,7 @@
-// The number of threads of each step: those that were asked for, or fewer while other programs use the cores. Threads
-// wait for each other after every operator, so a step with more threads than free cores takes many times as long as
-// with one thread. Text does not depend on the number.
+// The number of threads of each decode step: those that were asked for, or fewer, if beside other programs a step takes
+// less time with fewer. It is measured: where steps are disturbed, some are tried with half the threads; later some
+// with twice as many. Text does not depend on the number. Steps of a batch have all threads: their loops are long, so a
+// thread that has lost its core costs them little.
 #pragma once
 
 #include "palimpsest/graph/step_threads.h"
@@ -9,28 +10,31 @@ namespace palimpsest {
 
 class ThreadChoice {
  public:
-  // `cores`: of the machine, whose programs begin() counts: a container may use fewer.
-  ThreadChoice(StepThreads threads, int cores);
+  explicit ThreadChoice(StepThreads threads) : threads_(threads), used_(threads.decode) {}
 
-  // Whether begin() depends on `running` for such a step.
-  bool adapts(int tokens) const { return threads_.fewer && threads_.of(tokens) > 1; }
-  // Threads of the step that begins now. `running`: how many threads of all programs run or wait for a core, this one
-  // included; 0: unknown. Threads of the last step still spin, and are among them.
-  int begin(int tokens, int running);
-  // `preempted`: in that step, a thread of this program had to give its core to another program.
-  void end(bool preempted);
+  // Whether end() is needed after such a step.
+  bool adapts(int tokens) const {
+    return threads_.fewer && threads_.decode > 1 && threads_.of(tokens) == threads_.decode;
+  }
+  // Threads of the step that begins now.
+  int begin(int tokens);
+  // `milliseconds`: that the step took. `preempted`: in it, a thread of this program lost its core to another program.
+  void end(double milliseconds, bool preempted);
 
  private:
-  static constexpr int kFirstWait = 64, kMaxWait = 1024;  // steps
+  static constexpr int kTried = 8;                         // steps of a trial
+  static constexpr int kFirstWait = 64, kLastWait = 1024;  // steps from a trial to the next
+
+  void use(int threads);
 
   StepThreads threads_;
-  int cores_, used_ = 1;
-  bool first_ = true;
-  double others_ = 0, disturbed_ = 0;
-  int wait_ = kFirstWait, until_ = 0;  // steps until preemptions count again: brief ones must not cost threads often
+  int used_, tokens_ = 0;
+  int steps_ = 0;                      // with this number of threads and tokens
+  double usual_ = 0;                   // milliseconds of such a step
+  double disturbed_ = 0;               // the share of recent steps in which a thread was preempted
+  int before_ = 0;                     // in a trial: the number of threads before it; else 0
+  double usual_before_ = 0;            // ... and the milliseconds
+  int wait_ = kFirstWait, until_ = 0;  // steps until the next trial may begin
 };
-
-// Threads of all programs that run or wait for a core; 0: unknown (not Linux).
-int running_threads();
 
 }  // namespace palimpsest

@@ -37,7 +37,6 @@
 #include "palimpsest/engine/sequence/snapshot_loader.h"
 #include "palimpsest/engine/sequence/step_loop.h"
 #include "palimpsest/engine/speculation/draft_price.h"
-#include "palimpsest/graph/graph_threads.h"
 #include "palimpsest/text/vocabulary.h"
 
 namespace palimpsest {
@@ -149,7 +148,7 @@ class Scheduler {
   std::vector<TokenId> repeat_;  // SessionOptions::repeat
   std::shared_ptr<PagePool> pool_;
   std::optional<DraftPrice> draft_price_;  // measured when the first request with drafts is admitted
-  std::shared_ptr<Workers> workers_ = std::make_shared<GraphThreads>(decoder_->threads().decode);
+  std::shared_ptr<Workers> workers_ = decoder_->workers();
   // Closed after all that hold pages were destroyed.
   std::shared_ptr<SequenceReturns> returns_ = std::make_shared<SequenceReturns>();
   struct Closing {

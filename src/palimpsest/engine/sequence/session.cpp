@@ -5,15 +5,13 @@
 #include <utility>
 
 #include "palimpsest/core/error.h"
-#include "palimpsest/graph/graph_threads.h"
 
 namespace palimpsest {
 namespace {
 
 std::shared_ptr<Workers> workers_for(const Decoder& decoder, const MethodPlan& plan) {
-  return plan.method().how().moves_rows || plan.method().how().fits || plan.signals().at_decision()
-             ? std::make_shared<GraphThreads>(decoder.threads().decode)
-             : nullptr;
+  return plan.method().how().moves_rows || plan.method().how().fits || plan.signals().at_decision() ? decoder.workers()
+                                                                                                    : nullptr;
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "palimpsest/graph/cpu/convolution.h"
 #include "palimpsest/graph/cpu/scan.h"
 #include "palimpsest/graph/graph.h"
+#include "palimpsest/graph/in_parts.h"
 #include "palimpsest/graph/step.h"
 
 namespace palimpsest {
@@ -16,6 +17,14 @@ template <typename T>
 Heads<T> heads_of(const ggml_tensor* t) {
   return {static_cast<T*>(t->data), static_cast<std::int64_t>(t->nb[2] / sizeof(float)),
           static_cast<std::int64_t>(t->nb[1] / sizeof(float))};
+}
+
+// In the cache, at least; once for each token.
+double numbers_read(const AttentionStep& a) {
+  double slots = 0;
+  for (int i = 0; i < a.sequences; ++i)
+    slots += static_cast<double>(a.cache[i].head[0].slots->slots) * a.tokens[i].count;
+  return slots * a.shape.kv_heads * (a.shape.head_dim + a.shape.value_dim);
 }
 
 }  // namespace
@@ -31,7 +40,7 @@ AttentionStep attention_of(const Step& step, int layer, const ggml_tensor* out) 
   return a;
 }
 
-AttentionOp::AttentionOp(const Hyperparameters& hyper, int threads) : threads_(threads) {
+AttentionOp::AttentionOp(const Hyperparameters& hyper, int threads, Workers* pool) : threads_(threads), pool_(pool) {
   for (int i = 0; i < hyper.layers; ++i) calls_.push_back({this, i});
 }
 
@@ -53,7 +62,8 @@ ggml_tensor* AttentionOp::convolve(DecoderGraph& graph, int layer, ggml_tensor* 
 
 void AttentionOp::run_convolution(ggml_tensor* out, int thread, int threads, void* userdata) {
   const Call& call = *static_cast<const Call*>(userdata);
-  palimpsest::convolve(*call.op->step_, call.layer, out, thread, threads);
+  in_parts(call.op->pool_, thread, threads, static_cast<double>(ggml_nelements(out)),
+           [&](int part, int parts) { palimpsest::convolve(*call.op->step_, call.layer, out, part, parts); });
 }
 
 ggml_tensor* AttentionOp::scan(DecoderGraph& graph, int layer, const ScanInputs& in) {
@@ -64,7 +74,9 @@ ggml_tensor* AttentionOp::scan(DecoderGraph& graph, int layer, const ScanInputs&
 
 void AttentionOp::run_scan(ggml_tensor* out, int thread, int threads, void* userdata) {
   const Call& call = *static_cast<const Call*>(userdata);
-  palimpsest::scan(*call.op->step_, call.layer, out, thread, threads);
+  const int width = call.op->step_->state(call.layer).state_heads.state_width;
+  in_parts(call.op->pool_, thread, threads, static_cast<double>(ggml_nelements(out)) * width,
+           [&](int part, int parts) { palimpsest::scan(*call.op->step_, call.layer, out, part, parts); });
 }
 
 void AttentionOp::prepare(DecoderGraph&, const Step& step) {
@@ -114,15 +126,16 @@ void AttentionOp::run(ggml_tensor* out, int thread, int threads, void* userdata)
   AttentionStep step = attention_of(*call.op->step_, call.layer, out);
   step.rank_tiles = call.op->rank_tiles_of_.data() + static_cast<std::ptrdiff_t>(call.layer) * step.sequences;
   step.misfits = &call.op->misfits_;
-  call.op->step_->report_new_kv(call.layer, step.k, step.v, thread, threads);
-  call.op->step_->report_new_queries(call.layer, step.q, thread, threads);
-  if (thread != 0 || !call.op->measure_) {
-    attention_cpu(step, call.op->scratch_, thread, threads);
-    return;
-  }
+  const auto attend = [&](int part, int parts) {
+    call.op->step_->report_new_kv(call.layer, step.k, step.v, part, parts);
+    call.op->step_->report_new_queries(call.layer, step.q, part, parts);
+    attention_cpu(step, call.op->scratch_, part, parts);
+  };
   const auto start = std::chrono::steady_clock::now();
-  attention_cpu(step, call.op->scratch_, thread, threads);
-  call.op->milliseconds_ += std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  in_parts(call.op->pool_, thread, threads, numbers_read(step), attend);
+  if (thread == 0 && call.op->measure_)
+    call.op->milliseconds_ +=
+        std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
 }
 
 }  // namespace palimpsest

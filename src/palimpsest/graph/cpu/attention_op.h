@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "palimpsest/attention/cpu.h"
+#include "palimpsest/core/workers.h"
 #include "palimpsest/graph/attention_path.h"
 
 namespace palimpsest {
@@ -15,7 +16,8 @@ AttentionStep attention_of(const Step& step, int layer, const ggml_tensor* out);
 
 class AttentionOp final : public AttentionPath {
  public:
-  AttentionOp(const Hyperparameters& hyper, int threads);
+  // `threads`: max of a step. `pool`: as in ProductOps.
+  AttentionOp(const Hyperparameters& hyper, int threads, Workers* pool = nullptr);
 
   std::uint64_t begin(const Step& step) override;
   std::size_t nodes_per_layer() const override { return 2; }
@@ -26,7 +28,7 @@ class AttentionOp final : public AttentionPath {
   std::optional<Misfit> misfit(int sequence) const override { return misfits_.of(sequence); }
 
   void measure(bool on) { measure_ = on; }
-  double milliseconds() const { return milliseconds_; }  // of the last step, thread 0
+  double milliseconds() const { return milliseconds_; }  // of the last step, in the thread that calls
 
  private:
   struct Call {  // the operator's user data
@@ -46,6 +48,7 @@ class AttentionOp final : public AttentionPath {
   std::vector<std::vector<float>> rank_tiles_;
   std::vector<const float*> rank_tiles_of_;  // [layers][sequences] the layer's tiles; nullptr: table not shared
   int threads_;
+  Workers* pool_;
   bool measure_ = false;
   double milliseconds_ = 0;
 };
