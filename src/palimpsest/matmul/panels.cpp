@@ -45,18 +45,28 @@ bool Panels::supports(ggml_type type, std::int64_t rows, std::int64_t columns) {
          columns <= INT32_MAX && kernel_of(*panel).multiply != nullptr;
 }
 
-Panels::Panels(ggml_type type, std::int64_t rows, std::int64_t columns, const std::byte* data)
+Panels::Panels(ggml_type type, std::int64_t rows, std::int64_t columns, const std::byte* data, Workers* workers)
     : type_(find_panel_type(type)),
       kernel_(kernel_of(*type_)),
       rows_(static_cast<int>(rows)),
       columns_(static_cast<int>(columns)),
       data_(take(bytes()), [](std::byte* p) { ::operator delete[](p, kLine); }) {
   assert(supports(type, rows, columns));
-  std::memset(data_.get(), 0, bytes());
-  const std::size_t row_bytes = ggml_row_size(type, columns), block = ggml_row_size(type, type_->columns);
-  for (int row = 0; row < rows_; ++row) {
+  const auto pack = [&](int panel) { pack_panel(panel, data); };
+  if (workers != nullptr) {
+    workers->run(panels(), pack);
+  } else {
+    for (int panel = 0; panel < panels(); ++panel) pack(panel);
+  }
+}
+
+void Panels::pack_panel(int panel, const std::byte* data) {
+  std::byte* const packed = data_.get() + static_cast<std::size_t>(panel) * panel_bytes();
+  std::memset(packed, 0, panel_bytes());
+  const std::size_t row_bytes = ggml_row_size(type_->type, columns_), block = ggml_row_size(type_->type, type_->columns);
+  for (int row = panel * kRows; row < std::min(rows_, (panel + 1) * kRows); ++row) {
     const std::byte* from = data + static_cast<std::size_t>(row) * row_bytes;
-    std::byte* to = data_.get() + static_cast<std::size_t>(row / kRows) * panel_bytes();
+    std::byte* to = packed;
     for (int b = 0; b < blocks(); ++b, from += block, to += type_->block_bytes())
       pack_row(*type_, from, row % kRows, to);
   }

@@ -20,6 +20,7 @@
 #include <memory>
 #include <vector>
 
+#include "palimpsest/core/workers.h"
 #include "palimpsest/matmul/panel_kernel.h"
 
 namespace palimpsest {
@@ -39,7 +40,7 @@ class Panels {
   // Whether this CPU has kernels for matrices of this type and shape.
   static bool supports(ggml_type type, std::int64_t rows, std::int64_t columns);
   // `data`: rows in GGUF's layout, not used after the call. Requires supports(...). Throws Error if there is no memory.
-  Panels(ggml_type type, std::int64_t rows, std::int64_t columns, const std::byte* data);
+  Panels(ggml_type type, std::int64_t rows, std::int64_t columns, const std::byte* data, Workers* workers = nullptr);
 
   int rows() const { return rows_; }
   int columns() const { return columns_; }
@@ -64,6 +65,7 @@ class Panels {
   void multiply_whole(int first, int last, const std::byte* x, int tokens, float* y, std::int64_t y_stride) const;
   int blocks() const;
   std::size_t panel_bytes() const;
+  void pack_panel(int panel, const std::byte* data);
 
   const PanelType* type_;
   PanelKernel kernel_;

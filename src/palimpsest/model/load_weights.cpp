@@ -13,7 +13,9 @@
 #include <string_view>
 #include <vector>
 
+#include "palimpsest/core/cpu_count.h"
 #include "palimpsest/core/error.h"
+#include "palimpsest/core/thread_pool.h"
 #include "palimpsest/model/backend.h"
 #include "palimpsest/model/placement.h"
 #include "palimpsest/model/rpc.h"
@@ -388,11 +390,12 @@ std::unique_ptr<Weights> load_weights(GgufFile file, const Family& family, const
     ggml_context* context = ggml_init({for_panels.size() * ggml_tensor_overhead(), nullptr, true});
     if (context == nullptr) fail("{}: no memory for its tables", w.file.path());
     w.contexts.emplace_back(context);
+    ThreadPool pool(usable_cpus());
     for (const Use* use : for_panels) {
       const GgufTensor& t = *use->tensor;
       *use->target = ggml_new_tensor(context, t.type, GGML_MAX_DIMS, t.ne.data());
       ggml_set_name(*use->target, t.name.c_str());
-      const auto [at, added] = w.panels.try_emplace(*use->target, t.type, t.ne[1] * t.ne[2], t.ne[0], t.data);
+      const auto [at, added] = w.panels.try_emplace(*use->target, t.type, t.ne[1] * t.ne[2], t.ne[0], t.data, &pool);
       w.panel_bytes += at->second.bytes();
       if (t.data != w.embedding->data) w.file.discard_pages(t);
       loaded.add(t);
