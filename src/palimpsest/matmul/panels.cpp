@@ -63,7 +63,8 @@ Panels::Panels(ggml_type type, std::int64_t rows, std::int64_t columns, const st
 void Panels::pack_panel(int panel, const std::byte* data) {
   std::byte* const packed = data_.get() + static_cast<std::size_t>(panel) * panel_bytes();
   std::memset(packed, 0, panel_bytes());
-  const std::size_t row_bytes = ggml_row_size(type_->type, columns_), block = ggml_row_size(type_->type, type_->columns);
+  const std::size_t row_bytes = ggml_row_size(type_->type, columns_),
+                    block = ggml_row_size(type_->type, type_->columns);
   for (int row = panel * kRows; row < std::min(rows_, (panel + 1) * kRows); ++row) {
     const std::byte* from = data + static_cast<std::size_t>(row) * row_bytes;
     std::byte* to = packed;

@@ -49,6 +49,7 @@ class SamplerChain {
   };
   using Owned = std::unique_ptr<llama_sampler, Free>;
   void add(SamplerKind kind, const llama_sampler* dry);
+  void penalize(llama_sampler* penalties, llama_token_data_array& array);
   void seed(std::uint32_t seed);
 
   SamplerOptions options_;
@@ -60,7 +61,10 @@ class SamplerChain {
   std::vector<Stage> stages_;
   Owned bias_, last_;                 // nullptr: none. `last_`: greedy or random draws
   std::optional<Mirostat> mirostat_;  // instead of `last_`
-  State state_;                       // without mu
+  std::vector<TokenId> recent_;       // a ring of the tokens that penalties remember
+  std::size_t oldest_ = 0;
+  std::vector<llama_token_data> penalized_;
+  State state_;  // without mu
 };
 
 }  // namespace palimpsest
