@@ -323,11 +323,12 @@ constexpr const char* kBenchFooter = R"(Examples:
 }  // namespace
 
 void add_bench(CLI::App& app, Action& action) {
-  CLI::App* bench = app.add_subcommand("bench", "Measure speed: decode, prefill, concurrent requests");
+  CLI::App* bench = app.add_subcommand("bench", "Measure speed: decode, prefill, concurrent requests; compare methods");
   bench->footer(kBenchFooter);  // subcommands inherit it
   bench->require_subcommand(1);
   add_speed(*bench, action, SpeedTest::kDecode, "Decode speed");
   add_speed(*bench, action, SpeedTest::kPrefill, "Prefill speed");
+  add_bench_methods(*bench, action);
   add_bench_serve(*bench, action);
   add_make_model(*bench, action);
 }

@@ -6,5 +6,6 @@
 namespace palimpsest::cli {
 
 void add_bench_serve(CLI::App& bench, Action& action);
+void add_bench_methods(CLI::App& bench, Action& action);
 
 }  // namespace palimpsest::cli

@@ -104,10 +104,11 @@ void check_needle(const NeedleFlags& flags) {
 int run_needle(const NeedleFlags& flags) {
   check_needle(flags);
   const auto kinds = all_kinds(flags.kinds);
-  const NeedleKind& kind = needle_kind(kinds, flags.kind);
+  NeedleKind kind = needle_kind(kinds, flags.kind);
   TextModel model = load_text_model(flags.questions.model);
   const Haystack haystack = read_haystack(flags.haystack);
   Questioner questioner(flags.questions, model, *std::ranges::max_element(flags.lengths));
+  if (!kind.reply.empty()) kind.unit = "{text}" + questioner.between_messages(kind.reply);
 
   const std::size_t depths = flags.depths.size(), samples = static_cast<std::size_t>(flags.samples);
   const std::size_t count = flags.lengths.size() * depths * samples;

@@ -87,6 +87,16 @@ Prompt Questioner::prompt(const std::string& context, const std::vector<std::str
   return question_prompt(*model_.vocabulary, template_.get(), context, questions, starts);
 }
 
+std::string Questioner::between_messages(const std::string& reply) const {
+  if (!template_) fail("this kind of needle is a chat: add --chat, with a model that has a chat template");
+  const std::string first = "(first message)", second = "(second message)";
+  const std::string text = template_->text({{"user", first}, {"assistant", reply}, {"user", second}});
+  const auto from = text.find(first), to = text.find(second);
+  if (from == std::string::npos || to == std::string::npos || to < from)
+    fail("the chat template leaves out the user's messages");
+  return text.substr(from + first.size(), to - from - first.size());
+}
+
 nlohmann::json Questioner::json_of(const Run& run) const {
   nlohmann::json out = as_json(run.cache_use);
   out.update({{"question_seen", flags_.seen},

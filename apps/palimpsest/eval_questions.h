@@ -51,6 +51,9 @@ class Questioner {
   // answers, one for each question; or none.
   Prompt prompt(const std::string& context, const std::vector<std::string>& questions,
                 const std::vector<std::string>& starts = {}) const;
+  // What the chat template puts between two messages of the user, with the assistant's reply. Throws Error without
+  // --chat.
+  std::string between_messages(const std::string& reply) const;
   const std::vector<Run>& runs() const { return runs_; }
   const Vocabulary& vocabulary() const { return *model_.vocabulary; }
   const Model& model() const { return *model_.model; }

@@ -1,14 +1,11 @@
 // palimpsest sweep: runs many evaluations in sequence; a failed one does not stop the others.
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 
-#include <ctime>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <unordered_map>
 
-#include "palimpsest/child.h"
 #include "palimpsest/commands.h"
 #include "palimpsest/core/error.h"
 #include "palimpsest/core/version.h"
@@ -16,6 +13,7 @@
 #include "palimpsest/eval/sweep_plan.h"
 #include "palimpsest/interrupt.h"
 #include "palimpsest/progress.h"
+#include "palimpsest/sweep_run.h"
 #include "palimpsest/system.h"
 
 namespace palimpsest::cli {
@@ -44,29 +42,6 @@ std::string default_results(const std::string& plan) {
   return std::filesystem::path(plan).stem().string() + ".results.jsonl";
 }
 
-// The last line of standard error: the error of a failed command.
-std::string last_line(std::string text) {
-  while (text.ends_with('\n')) text.pop_back();
-  const auto end = text.rfind('\n');
-  return end == std::string::npos ? text : text.substr(end + 1);
-}
-
-json line_of(const SweepRun& run, const ChildResult& child, const std::string& started) {
-  json line = {{"command", run.command()}, {"version", version()},     {"placeholders", run.placeholders},
-               {"started", started},       {"seconds", child.seconds}, {"peak_bytes", child.peak_bytes},
-               {"code", child.code}};
-  json result = json::parse(child.out, nullptr, /*allow_exceptions=*/false);
-  const std::string last_error_line = last_line(child.err);
-  if (child.code == 0 && result.is_object())
-    line["result"] = std::move(result);
-  else
-    line["error"] = !last_error_line.empty() ? last_error_line
-                    : child.code > 128       ? fmt::format("ended by signal {}", child.code - 128)
-                                             : "no JSON output";
-  if (line.contains("result") && !last_error_line.empty()) line["warning"] = last_error_line;
-  return line;
-}
-
 // Finished commands -> success. The last line of a command counts.
 std::unordered_map<std::string, bool> done_in(const std::vector<json>& lines) {
   std::unordered_map<std::string, bool> done;
@@ -75,19 +50,12 @@ std::unordered_map<std::string, bool> done_in(const std::vector<json>& lines) {
   return done;
 }
 
-json run(const SweepRun& run) {
-  std::vector<std::string> words(run.words);
-  words.emplace_back("--json");
-  const std::string started = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
-  return line_of(run, run_this_program(words), started);
-}
-
 // One run, for schedulers of other machines (deploy/ray/sweep.py): its line goes to standard output.
 int run_only(const std::vector<SweepRun>& all, long long number) {
   if (number < 1 || number > std::ssize(all))
     fail("--only {}: give the number of a line of --list, from 1 to {}", number, all.size());
   interrupted();  // Ctrl-C ends the run
-  const json line = run(all[static_cast<std::size_t>(number - 1)]);
+  const json line = run_line(all[static_cast<std::size_t>(number - 1)]);
   if (interrupted()) return kInterrupted;
   fmt::print("{}\n", line.dump(-1, ' ', false, json::error_handler_t::replace));
   return line.contains("result") ? kOk : 1;
@@ -122,7 +90,7 @@ int run_sweep(const SweepFlags& flags) {
   std::size_t failed = 0, finished = 0;
   for (const SweepRun* each : left) {
     bar.update(static_cast<long long>(finished), static_cast<long long>(left.size()));
-    const json line = run(*each);
+    const json line = run_line(*each);
     if (interrupted()) break;  // may be incomplete: it runs again on resume
     results.append(line);
     ++finished;

@@ -39,7 +39,8 @@ TEST(Needle, EveryKindFitsItsLengthAndHoldsItsAnswers) {
         EXPECT_LE(made.tokens + kind.tokens, spec.length);
         EXPECT_GT(made.tokens + kind.tokens, spec.length - 250);  // another paragraph would not fit
         ASSERT_EQ(made.questions.size(), made.answers.size());
-        EXPECT_EQ(made.questions.size(), static_cast<std::size_t>(kind.ask_all ? 3 : 1 + std::min(kind.same, 2)));
+        EXPECT_EQ(made.questions.size(),
+                  static_cast<std::size_t>(kind.ask_all ? std::min(3, 1 + kind.spread) : 1 + std::min(kind.same, 2)));
         EXPECT_EQ(made.starts.size(), made.questions.size());
         for (const std::string& answer : made.answers) EXPECT_TRUE(contains_word(made.context, answer)) << answer;
         EXPECT_EQ((made.context + made.questions.front()).find('{'), std::string::npos);
@@ -76,6 +77,29 @@ TEST(Needle, AskedForAllOfThemStandAtEqualDistances) {
       starts.insert(made.starts[i]);
     }
     EXPECT_EQ(starts.size(), 4u);
+  }
+}
+
+TEST(Needle, ACorrectionFollowsItsNeedleWithAnotherValue) {
+  const auto kinds = parse_needle_kinds(eval_data("needles.json"), "needles.json");
+  for (int seed = 0; seed < 20; ++seed) {
+    Draw draw(static_cast<std::uint64_t>(seed));
+    const NeedlePrompt made =
+        make_needle(needle_kind(kinds, "corrected"), {1200, 0.1, 2}, haystack(), vocabulary(), draw);
+    ASSERT_EQ(made.answers.size(), 2u);
+    for (std::size_t i = 0; i < 2; ++i) {
+      const std::string& question = made.questions[i];
+      const auto from = question.find("pet of ") + 7;
+      const std::string name = question.substr(from, question.find(" now") - from);
+      const auto old = made.context.find("The pet of " + name + " is a "),
+                 now = made.context.find("now the pet of " + name + " is a ");
+      ASSERT_NE(old, std::string::npos) << question;
+      ASSERT_NE(now, std::string::npos) << question;
+      EXPECT_LT(old, now);
+      EXPECT_EQ(made.context.find(made.answers[i], now), now + ("now the pet of " + name + " is a ").size());
+      EXPECT_NE(made.context.substr(old + ("The pet of " + name + " is a ").size(), made.answers[i].size()),
+                made.answers[i]);
+    }
   }
 }
 

@@ -20,7 +20,7 @@ namespace {
 using nlohmann::json;
 
 struct Planted {
-  std::string needle, question, answer, value;
+  std::string needle, question, answer, value, correction = {};
 };
 
 std::string filled(std::string text, const std::map<std::string, std::string>& words) {
@@ -60,7 +60,9 @@ class Planter {
       if (keys_.contains(key) || (values_.contains(value) && i < kTries / 2)) continue;
       keys_.insert(key);
       values_.insert(value);
-      return {filled(v.needle, words), filled(v.question, words), filled(v.answer, words), value};
+      Planted out{filled(v.needle, words), filled(v.question, words), filled(v.answer, words), value};
+      if (!v.corrected.empty()) correct(out, v, words);
+      return out;
     }
     fail("kind '{}': its lists of words are too short for so many different needles", kind_.name);
   }
@@ -72,6 +74,12 @@ class Planter {
   }
 
  private:
+  void correct(Planted& planted, const NeedleVariant& v, std::map<std::string, std::string> words) {
+    const auto source = std::ranges::find(v.words, "value", &NeedleVariant::Words::name);
+    for (int i = 0; i < 1000 && words["value"] == planted.value; ++i) words["value"] = word(*source);
+    planted.value = words["value"];
+    planted.correction = filled(v.corrected, words);
+  }
   std::string word(const NeedleVariant::Words& words) {
     if (!words.list.empty()) return draw_.one_of(words.list);
     if (words.special == "uuid") return uuid(draw_);
@@ -113,6 +121,7 @@ NeedleKind parse_kind(const std::string& name, const json& from, const std::stri
   kind.about = from.value("about", "");
   kind.intro = from.value("intro", "");
   kind.unit = from.value("unit", kind.unit);
+  kind.reply = from.value("reply", "");
   kind.haystack = from.value("haystack", "");
   kind.spread = from.value("spread", 0);
   kind.same = from.value("same", 0);
@@ -127,6 +136,7 @@ NeedleKind parse_kind(const std::string& name, const json& from, const std::stri
     v.needle = each.at("needle").get<std::string>();
     v.question = each.at("question").get<std::string>();
     v.answer = each.value("answer", "");
+    v.corrected = each.value("corrected", "");
     for (const auto& [word, source] : each.at("words").items()) v.words.push_back(parse_words(word, source, where));
     if (!each.at("words").contains("value") || v.needle.find("{value}") == std::string::npos)
       fail("{}: a needle without a {{value}} cannot be asked for", where);
@@ -215,18 +225,26 @@ NeedlePrompt make_needle(const NeedleKind& kind, const NeedleSpec& spec, const H
     const double away = static_cast<double>(i + 1) / static_cast<double>(spread.size() + 1);
     depths.push_back(kind.ask_all ? std::fmod(spec.depth + away, 1.0) : static_cast<double>(draw.below(1000)) / 1000);
   }
+  // Corrections: half way from their needle to the end.
+  std::vector<std::pair<double, std::string>> corrections;
+  for (const Planted& each : beside)
+    if (!each.correction.empty()) corrections.emplace_back((1 + spec.depth) / 2, each.correction);
+  for (std::size_t i = 0; i < spread.size(); ++i)
+    if (!spread[i].correction.empty()) corrections.emplace_back((1 + depths[i]) / 2, spread[i].correction);
   const auto context = [&](long long n) {
     std::size_t bytes = 0, so_far = 0;
     for (std::size_t i = 0; i < static_cast<std::size_t>(n); ++i) bytes += unit(i).size();
     std::string out = kind.intro;
     bool planted = false;
-    std::vector<bool> done(spread.size());
+    std::vector<bool> done(spread.size()), corrected(corrections.size());
     for (std::size_t i = 0; i <= static_cast<std::size_t>(n); ++i) {
       const double at = bytes == 0 ? 1 : static_cast<double>(so_far) / static_cast<double>(bytes);
       const bool last = i == static_cast<std::size_t>(n);
       for (std::size_t s = 0; s < spread.size(); ++s)
         if (!done[s] && (at >= depths[s] || last)) out += spread[s].needle, done[s] = true;
       if (!planted && (at >= spec.depth || last)) out += block, planted = true;
+      for (std::size_t k = 0; k < corrections.size(); ++k)
+        if (!corrected[k] && (at >= corrections[k].first || last)) out += corrections[k].second, corrected[k] = true;
       if (last) break;
       out += unit(i);
       so_far += unit(i).size();

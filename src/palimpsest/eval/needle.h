@@ -4,6 +4,7 @@
 //     "about": "...",                      description for --help and results
 //     "intro": "...",                      beginning of the context
 //     "unit": "{text} ",                   format of a haystack sentence; of a paragraph if it ends with a newline
+//     "reply": "...",                      each unit is a user's message of a chat, to which the assistant says this
 //     "haystack": "...",                   sentences to repeat instead of the haystack text
 //     "spread": 7,                         number of other needles at random positions
 //     "same": 2, "other": 3,               number of needles next to it, of the same variant and of other variants
@@ -13,6 +14,7 @@
 //     "tokens": 16,                        max tokens of an answer
 //     "variants": [{"needle": "{key} is {value}. ", "question": "What is {key}?",
 //                   "answer": "{key} is",  beginning of the answer, given to the model
+//                   "corrected": "{key} is now {value}. ",  half way to the end, with a new value: the answer
 //                   "words": {"key": ["a", "b"], "value": "10-99"}}]
 //   }
 //
@@ -38,12 +40,12 @@ struct NeedleVariant {
     long long low = 0, high = -1;   // a range,
     std::string special;            // or "uuid" or "word"
   };
-  std::string needle, question, answer;
+  std::string needle, question, answer, corrected;
   std::vector<Words> words;  // "value" is one of them
 };
 
 struct NeedleKind {
-  std::string name, about, intro, unit = "{text} ", haystack;
+  std::string name, about, intro, unit = "{text} ", reply, haystack;
   int spread = 0, same = 0, other = 0, tokens = 24;
   bool fill = false, ask_all = false;
   std::vector<NeedleVariant> variants;

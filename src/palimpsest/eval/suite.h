@@ -1,0 +1,74 @@
+// The tasks and methods of `palimpsest bench methods` (eval/data/suite.json), and its report: methods compared at equal
+// bytes of their caches, over tasks that the full cache solves.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace palimpsest {
+
+// unknown: the question is not known while the text is read. known: it ends the prompt. text: perplexity.
+enum class SuiteGroup { kUnknown, kKnown, kText };
+
+struct SuiteTask {
+  std::string name, about;
+  SuiteGroup group = SuiteGroup::kUnknown;
+  std::string run;    // a command with {length}, {half}, {samples}, {seed} and {text}, a file
+  bool chat = false;  // needs a chat template
+  bool quick = false;
+};
+
+struct SuiteMethod {
+  std::string name, method;                    // without a budget
+  std::string key_type = {}, value_type = {};  // empty: f16
+  bool quick = false;
+};
+
+struct Suite {
+  std::vector<SuiteTask> tasks;
+  std::vector<SuiteMethod> methods;
+};
+Suite default_suite();
+// The named ones in their order; empty: all. Throws Error with the nearest name.
+std::vector<SuiteTask> chosen_tasks(const Suite& suite, std::span<const std::string> names);
+// A name that is not the suite's is the text of a method.
+std::vector<SuiteMethod> chosen_methods(const Suite& suite, std::span<const std::string> names);
+
+// The text with its placeholders filled in. Throws Error for an unknown one.
+std::string filled_command(const std::string& run, const std::vector<std::pair<std::string, std::string>>& values);
+
+// One result: a method at one share of the bytes on one task.
+struct SuiteResult {
+  std::string task, method;
+  SuiteGroup group = SuiteGroup::kUnknown;
+  double share = 1;                     // of the tokens; 1: the full cache
+  long long budget = 0;                 // tokens; 0: all
+  double score = 0, low = 0, high = 0;  // a share of right answers, or perplexity
+  long long questions = 0;
+  std::size_t cache_bytes = 0, process_bytes = 0;
+  double ms_per_token = 0;
+  std::string error;  // not measured: why
+};
+nlohmann::json to_json(const SuiteResult& result);
+std::optional<SuiteResult> suite_result(const nlohmann::json& line);  // nullopt: another kind of line
+
+// The least score of the full cache with which a task says something about methods.
+inline constexpr double kSolved = 0.5;
+bool is_solved(const SuiteResult& full);
+
+// Spearman's rank correlation; NaN for fewer than three pairs.
+double rank_correlation(std::span<const double> a, std::span<const double> b);
+
+struct SuiteAbout {
+  std::string model, machine, version;
+  long long length = 0;
+};
+// A table for each share, methods by their mean over the solved tasks; then what orders by one group of tasks say of
+// the others.
+std::string suite_markdown(std::span<const SuiteResult> results, const SuiteAbout& about);
+std::string suite_html(std::span<const SuiteResult> results, const SuiteAbout& about);
+
+}  // namespace palimpsest
