@@ -126,7 +126,11 @@ Lines lines_of(const Tables& tables, const ShareTable& table) {
       line.push_back(cell == row.cells.end() ? "" : cell_text(*cell->second));
     }
   };
-  add("full", MethodRow{"full", tables.full});
+  MethodRow full{"full", tables.full};
+  full.unknown = mean_of(full, tables, SuiteGroup::kUnknown);
+  full.known = mean_of(full, tables, SuiteGroup::kKnown);
+  full.text = mean_of(full, tables, SuiteGroup::kText);
+  add("full", full);
   for (const MethodRow& row : table.rows) add(row.name, row);
   return out;
 }
