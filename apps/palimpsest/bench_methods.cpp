@@ -31,7 +31,8 @@ constexpr int kQuickSamples = 5, kQuestionsOfText = 32;
 constexpr const char* kEqual = "keydiff:sinks=4,recent=16";  // its bytes at a budget are what all methods may hold
 
 constexpr const char* kMethodsFooter =
-    R"(The folder has results.jsonl (a line for each run, on disk before the next one starts), report.md and report.html.
+    R"(The folder has results.jsonl (a line for each run, on disk before the next one starts), report.md
+and report.html.
 The same command resumes an interrupted run. Methods are names of the list or methods without a budget.
 
 Examples:
