@@ -47,7 +47,7 @@ std::string option(C c, std::string_view key) {
   return get_option(c.method, key);
 }
 
-// Of the method at its own budget; protected shares grow with the budget.
+// The min budget, given protected shares at the method's own budget; they grow with it.
 long long min_budget(const Method& m) {
   return static_cast<long long>(m.sinks()) + m.recent() + m.pinned() + m.set_aside() + 1;
 }

@@ -146,7 +146,7 @@ struct Method {
   const MechanismTraits& how() const { return traits(mechanism); }
   bool evicts() const { return budget != 0 && interval > 0; }
   bool bounded() const { return evicts() && schedule != Schedule::kPrompt; }  // constant memory
-  // Of a budget: the method's, or a head's.
+  // `of_budget`: the method's budget, or a head's.
   int target(int of_budget) const { return of_budget - headroom; }
   int target() const { return target(budget); }
   int max_tokens(int of_budget) const { return target(of_budget) + interval - (evict_after ? 0 : 1); }

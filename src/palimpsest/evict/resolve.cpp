@@ -17,15 +17,16 @@ int largest_budget(Method method, PlanTarget target, int max, const Fits& fits) 
   const std::string given = get_option(method, "budget");
   const int prompt_max = method.prompt_max;
   bool any = false;
-  std::size_t least = 0;  // bytes of the smallest plan that does not fit
+  std::size_t smallest = 0;  // bytes of the smallest plan that does not fit
   const auto holds = [&](int budget) {
     method.budget = budget;
     if (prompt_max == kAutoBudget) method.prompt_max = budget;
     try {
       const MethodPlan plan(method, target);
-      if (fits(plan)) return any = true;
-      least = cache_bytes(plan);
-      return false;
+      const bool fit = fits(plan);
+      any = any || fit;
+      if (!fit) smallest = cache_bytes(plan);
+      return fit;
     } catch (const Error&) {
       return true;
     }
@@ -38,11 +39,11 @@ int largest_budget(Method method, PlanTarget target, int max, const Fits& fits) 
     else
       high = middle - 1;
   }
-  if (!any && least > 0)
+  if (!any && smallest > 0)
     fail(
         "budget {}: the smallest cache of this method takes {} bytes, and a prompt's chunk as much as its tokens: give "
         "more, protect fewer tokens, or choose a smaller --prefill-chunk or --page-size",
-        given, least);
+        given, smallest);
   return low;
 }
 

@@ -19,8 +19,8 @@ class Critical final : public PooledWindow {
   void score_inserted(const HeadView& head, std::span<float> score) const override { norm_rows(head.values, score); }
   void score(const HeadView& head, std::span<float> score) const override {
     pooled(head.attention, score);
-    const float least = kFloor * static_cast<float>(window());
-    for (std::size_t i = 0; i < score.size(); ++i) score[i] = (score[i] + least) * head.insert_score[i];
+    const float floor = kFloor * static_cast<float>(window());
+    for (std::size_t i = 0; i < score.size(); ++i) score[i] = (score[i] + floor) * head.insert_score[i];
   }
 };
 
