@@ -20,7 +20,7 @@ Heads<T> heads_of(const ggml_tensor* t) {
 }
 
 // In the cache, at least; once for each token.
-double numbers_read(const AttentionStep& a) {
+double numbers_read(const LayerStep& a) {
   double slots = 0;
   for (int i = 0; i < a.sequences; ++i)
     slots += static_cast<double>(a.cache[i].head[0].slots->slots) * a.tokens[i].count;
