@@ -86,7 +86,10 @@ bool has_flag(const CLI::App& command, const std::string& name) {
 void translate_flag(const CLI::App& command, std::string& word) {
   const std::string flag = flag_of(word);
   for (const ShortName& each : kShortNames)
-    if (flag == each.given) return void(word = each.name);
+    if (flag == each.given) {
+      word = each.name;
+      return;
+    }
   if (has_flag(command, flag)) return;
   for (const ShortName& each : kAliases)
     if (flag == each.given && has_flag(command, each.name)) return void(word.replace(0, flag.size(), each.name));
@@ -94,7 +97,7 @@ void translate_flag(const CLI::App& command, std::string& word) {
     if (std::ranges::find(each.names, flag) != each.names.end()) fail("{}: {}", flag, each.what);
 }
 
-// Of a flag or argument that no command expects.
+// The error of a flag or argument that no command expects.
 std::string unexpected(const CLI::App& command, const std::string& word) {
   if (!word.starts_with('-')) return fmt::format("unexpected argument '{}'", word);
   const std::string flag = flag_of(word);

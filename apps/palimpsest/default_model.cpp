@@ -11,8 +11,8 @@ namespace palimpsest::cli {
 namespace fs = std::filesystem;
 
 fs::path this_program() {
-  // Of a script that starts the program by a dynamic linker of its own (packages/tarball.sh): the system would name
-  // that.
+  // Set by a script that starts the program by a dynamic linker of its own (packages/tarball.sh): the system would
+  // name that.
   if (const char* script = std::getenv("PALIMPSEST_PROGRAM"); script != nullptr && *script != '\0') return script;
   std::error_code ignored;
 #ifdef __APPLE__
@@ -26,10 +26,10 @@ fs::path this_program() {
 }
 
 std::vector<fs::path> default_model_places() {
-  const fs::path here = this_program().parent_path();
-  if (here.empty()) return {};
-  return {(here.parent_path() / "models" / kDefaultModel),
-          (here.parent_path() / "share" / "palimpsest" / "models" / kDefaultModel)};
+  const fs::path folder = this_program().parent_path();
+  if (folder.empty()) return {};
+  return {(folder.parent_path() / "models" / kDefaultModel),
+          (folder.parent_path() / "share" / "palimpsest" / "models" / kDefaultModel)};
 }
 
 std::optional<fs::path> default_model() {

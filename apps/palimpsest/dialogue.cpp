@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "palimpsest/core/error.h"
+#include "palimpsest/evict/auto.h"
 #include "palimpsest/evict/method_plan.h"
 #include "palimpsest/interrupt.h"
 #include "palimpsest/system.h"

@@ -49,12 +49,13 @@ struct HeadsFlags {
   bool profile = false, json = false;
 };
 
-using Told = std::function<bool(long long done, long long total)>;
+using OnProgress = std::function<bool(long long done, long long total)>;
 
 int print_streaming(const HeadsFlags& flags, const TextModel& loaded, Decoder& decoder, std::span<const TokenId> text,
-                    const Told& told) {
+                    const OnProgress& progress) {
   const HeadGeometry& geometry = loaded.model->hyper().geometry;
-  const auto shares = far_attention(decoder, text, static_cast<int>(flags.sinks), static_cast<int>(flags.recent), told);
+  const auto shares =
+      far_attention(decoder, text, static_cast<int>(flags.sinks), static_cast<int>(flags.recent), progress);
   if (interrupted()) return kInterrupted;
   const std::vector<std::size_t> order = streaming_heads(shares, flags.part);
   if (flags.json) {
@@ -79,11 +80,11 @@ int print_streaming(const HeadsFlags& flags, const TextModel& loaded, Decoder& d
 }
 
 int print_profile(const HeadsFlags& flags, const TextModel& loaded, Decoder& decoder, std::span<const TokenId> text,
-                  const Told& told) {
+                  const OnProgress& progress) {
   const HeadGeometry& geometry = loaded.model->hyper().geometry;
   const auto shares = head_profile(
       decoder, text,
-      {.sinks = static_cast<int>(flags.sinks), .recent = static_cast<int>(flags.recent), .keep = flags.keep}, told);
+      {.sinks = static_cast<int>(flags.sinks), .recent = static_cast<int>(flags.recent), .keep = flags.keep}, progress);
   if (interrupted()) return kInterrupted;
   if (!flags.json) {
     fmt::print("{}",
@@ -104,8 +105,8 @@ int print_profile(const HeadsFlags& flags, const TextModel& loaded, Decoder& dec
 }
 
 int write_centres(const HeadsFlags& flags, const TextModel& loaded, Decoder& decoder, std::span<const TokenId> text,
-                  const Told& told) {
-  const auto weights = query_centres(decoder, text, told);
+                  const OnProgress& progress) {
+  const auto weights = query_centres(decoder, text, progress);
   if (interrupted()) return kInterrupted;
   write_query_centres(flags.centres, *loaded.model, weights);
   fmt::print(stderr, "{}: the mean queries of {} tokens\n", flags.centres, text.size());
@@ -125,13 +126,13 @@ int run_heads(const HeadsFlags& flags) {
   const Hyperparameters& hyper = loaded.model->hyper();
   Decoder decoder(loaded.model, threads_of(flags.threads, hyper));
   Progress bar("reading", "tokens");
-  const auto told = [&](long long done, long long total) {
+  const auto progress = [&](long long done, long long total) {
     done < total ? bar.update(done, total) : bar.clear();
     return !interrupted();
   };
-  if (!flags.centres.empty()) return write_centres(flags, loaded, decoder, text, told);
-  return flags.profile ? print_profile(flags, loaded, decoder, text, told)
-                       : print_streaming(flags, loaded, decoder, text, told);
+  if (!flags.centres.empty()) return write_centres(flags, loaded, decoder, text, progress);
+  return flags.profile ? print_profile(flags, loaded, decoder, text, progress)
+                       : print_streaming(flags, loaded, decoder, text, progress);
 }
 
 }  // namespace

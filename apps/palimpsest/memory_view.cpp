@@ -94,11 +94,11 @@ std::string memory_text(const MemoryMap& map, const Vocabulary& vocabulary, Ink 
 }
 
 std::string memory_line(const MemoryMap& map) {
-  long long all = 0, some = 0, none = 0;
+  long long all = 0, partly = 0, none = 0;
   for (const MemoryMap::Token& token : map.tokens)
-    ++(token.kept + token.merged == 0 ? none : token.kept + token.merged < map.heads ? some : all);
+    ++(token.kept + token.merged == 0 ? none : token.kept + token.merged < map.heads ? partly : all);
   std::string line = fmt::format("{} tokens: {} in all {} heads, {} in some, {} forgotten; keys and values {}",
-                                 thousands(std::ssize(map.tokens)), thousands(all), map.heads, thousands(some),
+                                 thousands(std::ssize(map.tokens)), thousands(all), map.heads, thousands(partly),
                                  thousands(none), human_bytes(map.bytes.cache));
   if (map.bytes.limit > 0) line += fmt::format(", limit {}", human_bytes(map.bytes.limit));
   return line + fmt::format(", full cache {}", human_bytes(map.bytes.full));
@@ -130,9 +130,9 @@ std::string memory_html(const MemoryMap& map, const Vocabulary& vocabulary, cons
     std::string title = fmt::format("{} of {} heads", token.kept + token.merged, map.heads);
     if (token.merged > 0) title += fmt::format(", {} merged", token.merged);
     if (token.evicted_at != kNoPosition) title += fmt::format(", evicted after {} tokens", token.evicted_at);
-    const bool gone = token.kept + token.merged == 0;
+    const bool evicted = token.kept + token.merged == 0;
     fmt::format_to(std::back_inserter(out), "<span style=\"--k:{:.0f}%\" class=\"{}{}\" title=\"{}\">{}</span>",
-                   100 * share(map, token), gone ? "gone" : "", token.sink || token.pinned ? " mark" : "", title,
+                   100 * share(map, token), evicted ? "gone" : "", token.sink || token.pinned ? " mark" : "", title,
                    escaped(text));
   });
   return out + "</pre>\n</html>\n";

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "palimpsest/core/error.h"
+#include "palimpsest/evict/auto.h"
 #include "palimpsest/help.h"
 #include "palimpsest/info_cache.h"
 #include "palimpsest/system.h"
@@ -20,7 +21,7 @@ using Json = nlohmann::ordered_json;
 // The signals of a policy: its cost besides the budget.
 std::string signals_text(const Method& method) {
   if (method.policy == "none") return "nothing";
-  const std::string policy = method.policy == kAutoPolicy ? "critical" : method.policy;
+  const std::string policy = method.policy == kAutoPolicy ? std::string(kPolicyAtPromptEnd) : method.policy;
   const Signals signals = make_policy(policy, method.of_policy)->signals();
   if (signals.positions_only()) return "positions";
   std::vector<std::string> parts;

@@ -40,8 +40,14 @@ std::string list_of_endpoints() {
   };
   for (const Endpoint& endpoint : endpoints()) {
     if (!endpoint.in_help) continue;
-    if (!method.empty()) text += endpoint.method == method ? "," : ";", ++line;
-    if (endpoint.method != method) add(std::string(method = endpoint.method));
+    if (!method.empty()) {
+      text += endpoint.method == method ? "," : ";";
+      ++line;
+    }
+    if (endpoint.method != method) {
+      method = endpoint.method;
+      add(std::string(method));
+    }
     add(std::string(endpoint.path));
   }
   return text + ".\n";

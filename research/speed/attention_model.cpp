@@ -91,7 +91,7 @@ AttentionModel::AttentionModel(const AttentionModelOptions& o)
   rows_.resize(count(o.slots, o.head_dim));
   for (int s = 0; s < o.slots; ++s) frequencies.row(s, rows_.data() + count(s, o.head_dim));
   for (int b = 0; b < o.batch; ++b) {
-    StepTokens t;
+    SequenceTokens t;
     t.first = b * o.new_tokens;
     t.count = o.new_tokens;
     t.weights_queries = o.weights_queries;
@@ -117,7 +117,7 @@ AttentionModel::AttentionModel(const AttentionModelOptions& o)
   sums_ = weights_;
   for (std::vector<float>& w : sums_) sums_of_.push_back(w.data());
   step_.shape = {query_heads, o.kv_heads, o.head_dim, o.head_dim, 0.125F, RopeKind::kPairs, o.head_dim};
-  for (StepTokens& tokens : tokens_) tokens.rotation = rotation_of(o.rotation);
+  for (SequenceTokens& tokens : tokens_) tokens.rotation = rotation_of(o.rotation);
   step_.tokens = tokens_.data();
   step_.sequences = o.batch;
   step_.q = {q_.data(), query_heads * o.head_dim, o.head_dim};
@@ -135,7 +135,7 @@ AttentionModel::~AttentionModel() {
 }
 
 void AttentionModel::run(Team& team, bool weights) {
-  std::vector<AttentionStep> steps;
+  std::vector<LayerStep> steps;
   for (int l = 0; l < o_.layers; ++l) {
     steps.push_back(step_);
     steps.back().layer = l;
@@ -143,11 +143,11 @@ void AttentionModel::run(Team& team, bool weights) {
     if (weights) steps.back().weights = weights_of_.data();
     if (weights && o_.weights_queries != INT32_MAX) steps.back().sums = sums_of_.data();
   }
-  for (const AttentionStep& step : steps) scratch_.reserve(step, team.threads());
+  for (const LayerStep& step : steps) scratch_.reserve(step, team.threads());
   if (!rank_tiles_.empty())
     for (int b = 0; b < o_.batch; ++b) make_rank_tiles(step_.shape, rows_.data(), slots_, rank_tiles_.data());
   team.run([&](int t) {
-    for (const AttentionStep& step : steps) {
+    for (const LayerStep& step : steps) {
       attention_cpu(step, scratch_, t, team.threads());
       team.barrier();
     }

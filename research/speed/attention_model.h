@@ -52,12 +52,12 @@ class AttentionModel {
   SlotsView slots_;
   std::vector<HeadPages> head_;
   std::vector<LayerView> layer_;  // [layers][batch]
-  std::vector<StepTokens> tokens_;
+  std::vector<SequenceTokens> tokens_;
   std::vector<float> rows_, q_, k_, v_, out_, rank_tiles_;
   std::vector<const float*> rank_tiles_of_;
   std::vector<std::vector<float>> weights_, sums_;
   std::vector<float*> weights_of_, sums_of_;
-  AttentionStep step_;
+  LayerStep step_;
   AttentionScratch scratch_;
 };
 

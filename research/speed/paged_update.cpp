@@ -60,8 +60,8 @@ void PagedUpdate::choose() {
     }
 }
 
-AttentionStep PagedUpdate::step() const {
-  AttentionStep step;
+LayerStep PagedUpdate::step() const {
+  LayerStep step;
   step.shape.query_heads = step.shape.kv_heads = heads_;
   step.shape.head_dim = step.shape.value_dim = dim_;
   step.shape.scale = 1;
@@ -74,7 +74,7 @@ AttentionStep PagedUpdate::step() const {
 }
 
 void PagedUpdate::write(Team& team) {
-  const AttentionStep step = this->step();
+  const LayerStep step = this->step();
   scratch_.resize(static_cast<std::size_t>(team.threads()));
   for (auto& memory : scratch_) memory.resize(UnitMemory::floats(step.shape) + 16);
   shares(team, sequences_ * heads_, [&](int thread, int first, int last) {
@@ -83,7 +83,7 @@ void PagedUpdate::write(Team& team) {
     std::size_t room = scratch_[thread].size() * sizeof(float);
     memory.cut(step.shape, static_cast<float*>(std::align(64, 1, at, room)));
     for (int i = first; i < last; ++i) {
-      const HeadWork work = head_work(step, i / heads_, i % heads_);
+      const HeadStep work = head_step(step, i / heads_, i % heads_);
       for (int unit = 0; unit < std::max(1, work.insert_units); ++unit) insert_tokens(work, unit, memory);
     }
   });

@@ -23,7 +23,7 @@ class PagedUpdate {
   void check(Team& team);
 
  private:
-  AttentionStep step() const;
+  LayerStep step() const;
   void write(Team& team);
   float element(int sequence, int head, int slot, int dim, bool value) const;
 
@@ -33,7 +33,7 @@ class PagedUpdate {
   std::vector<std::unique_ptr<Cache>> cache_;
   std::vector<Victims> plan_;
   std::vector<LayerView> view_;
-  std::vector<StepTokens> tokens_;
+  std::vector<SequenceTokens> tokens_;
   std::vector<std::int32_t> relative_;
   std::vector<float> k_, v_;
   std::vector<std::vector<float>> scratch_;

@@ -68,13 +68,13 @@ void run(Flags& flags) {
   for (std::vector<float>* x : {&q, &k, &v})
     for (float& value : *x) value = normal(random);
   const std::int32_t newest = tokens - 1;
-  StepTokens step_tokens;
+  SequenceTokens step_tokens;
   step_tokens.count = 1;
   step_tokens.relative = &newest;
   step_tokens.position = newest;
   step_tokens.rank_row = rank_row.data();
   step_tokens.rotation = Rotation::kOnRead;
-  AttentionStep step;
+  LayerStep step;
   step.shape.query_heads = step.shape.kv_heads = heads;
   step.shape.head_dim = step.shape.value_dim = step.shape.rope_dims = dim;
   step.shape.scale = static_cast<float>(1 / std::sqrt(dim));

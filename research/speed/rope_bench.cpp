@@ -93,7 +93,8 @@ class Layer {
   }
 
   double seconds(Team& team, int pattern) {
-    for (StepTokens& tokens : tokens_) tokens.rotation = pattern == kUnrotated ? Rotation::kNever : Rotation::kOnRead;
+    for (SequenceTokens& tokens : tokens_)
+      tokens.rotation = pattern == kUnrotated ? Rotation::kNever : Rotation::kOnRead;
     step_.cache = view_[pattern].data();
     scratch_.reserve(step_, team.threads());
     const auto start = std::chrono::steady_clock::now();
@@ -109,9 +110,9 @@ class Layer {
   std::vector<SlotsView> slots_[kPatterns];
   std::vector<std::vector<HeadPages>> pages_[kPatterns];
   std::vector<LayerView> view_[kPatterns];
-  std::vector<StepTokens> tokens_;
+  std::vector<SequenceTokens> tokens_;
   std::vector<float> rows_, q_, k_, v_, out_;
-  AttentionStep step_;
+  LayerStep step_;
   AttentionScratch scratch_;
 };
 

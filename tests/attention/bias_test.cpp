@@ -71,7 +71,7 @@ TEST(AttentionBias, HidesEverySlot) {
       for (HeadPages& head : heads) head.slots = &slots;
       LayerView layer = cache.step().cache[0];
       layer.head = heads.data();
-      AttentionStep step = cache.step();
+      LayerStep step = cache.step();
       step.cache = &layer;
       AttentionScratch scratch;
       scratch.reserve(step, 2);
@@ -108,7 +108,7 @@ TEST(AttentionBias, HugeAndSinkLogits) {
         head.slots = &slots;
         LayerView layer = cache.step().cache[0];
         layer.head = &head;
-        AttentionStep step = cache.step();
+        LayerStep step = cache.step();
         step.cache = &layer;
         step.shape.sink_logits = &sink;
         AttentionScratch scratch;

@@ -440,7 +440,7 @@ TEST(AttentionCpu, TellsOfCompleteWeights) {
       const RandomCache& cache;
       std::atomic<int> heads[12] = {}, incomplete = 0;
     } heard{cache};
-    AttentionStep step = cache.step();
+    LayerStep step = cache.step();
     step.layer = 7;
     step.context = &heard;
     step.on_weights = [](void* context, int layer, int sequence, int kv_head) {
@@ -472,7 +472,7 @@ TEST(AttentionCpu, ScratchIsReused) {
   prompt.weights = true;
   decode.old_tokens = 900;
   RandomCache a(prompt), b(decode);
-  AttentionStep second = b.step();
+  LayerStep second = b.step();
   second.layer = 1;
   AttentionScratch scratch;
   scratch.reserve(a.step(), 4);

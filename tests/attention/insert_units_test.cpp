@@ -57,10 +57,10 @@ TEST(InsertUnits, NoTileIsWrittenByTwo) {
     const HeadPages pages{cache.step().cache[0].head[0].page, &other};
     LayerView layer = cache.step().cache[0];
     layer.head = &pages;
-    AttentionStep step = cache.step();
+    LayerStep step = cache.step();
     step.cache = &layer;
 
-    const HeadWork work = head_work(step, 0, 0);
+    const HeadStep work = head_step(step, 0, 0);
     ASSERT_GT(work.insert_units, 1);
     Memory memory(step.shape);
     const std::vector<std::byte> before = cache.bytes();

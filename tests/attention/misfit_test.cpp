@@ -17,7 +17,7 @@ namespace {
 
 constexpr auto& kAll = kCacheTypes;
 
-void run(const AttentionStep& step, int threads) {
+void run(const LayerStep& step, int threads) {
   AttentionScratch scratch;
   scratch.reserve(step, threads);
   std::vector<std::thread> others;
@@ -52,7 +52,7 @@ TEST(Misfits, AreOfTheirSequenceLayerAndHead) {
           o.new_tokens = new_tokens;
           RandomCache cache(o);
           Misfits misfits;
-          AttentionStep step = cache.step();
+          LayerStep step = cache.step();
           step.layer = 4;
           step.misfits = &misfits;
           run(step, 3);

@@ -20,8 +20,8 @@ struct Tiny {
   SlotsView slots;
   HeadPages head;
   LayerView layer;
-  StepTokens tokens;
-  AttentionStep step;
+  SequenceTokens tokens;
+  LayerStep step;
   std::vector<float> q, k, v, out, weights;
   float* weights_of[1];
 

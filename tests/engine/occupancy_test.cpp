@@ -59,7 +59,7 @@ class Watch {
   std::size_t step(const std::vector<Occupancy>& bounds) {
     StepShare share{.sequence = &sequence_}, *const one = &share;
     if (!StepLoop::begin(share)) std::rethrow_exception(share.failure);
-    const std::size_t tokens = share.work.tokens.size();
+    const std::size_t tokens = share.step.tokens.size();
     EXPECT_GE(tokens, 1u);
     check(bounds);
     loop_.run({&one, 1}, [](std::span<StepShare* const> after) {

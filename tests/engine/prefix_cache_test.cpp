@@ -90,8 +90,8 @@ struct Reader {
 
  private:
   void run() {
-    const Work work = sequence.next();
-    const auto logits = sequence.done(decoder->step({&work, 1}));
+    const SequenceStep step = sequence.next();
+    const auto logits = sequence.done(decoder->step({&step, 1}));
     seen.insert(seen.end(), logits.begin(), logits.end());
   }
 };

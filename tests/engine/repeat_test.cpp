@@ -43,7 +43,7 @@ class Greatest final : public AttentionReceiver {
       SequenceStep step{.cache = &cache_, .tokens = {&token, 1}};
       if (count) {
         step.weights = rows;
-        step.weight_reduction = WeightReduction::kMaxOverGroup;
+        step.request.weight_reduction = WeightReduction::kMaxOverGroup;
         step.receiver = this;
       }
       decoder_.step({&step, 1});

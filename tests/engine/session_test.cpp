@@ -219,8 +219,8 @@ TEST(Session, CollectsWhatCanStillDecide) {
       sequence.read(tokens);
     else
       sequence.read(7);
-    const Work work = sequence.next();
-    return work.weights != nullptr || work.report_queries;
+    const SequenceStep step = sequence.next();
+    return step.weights != nullptr || step.report_queries;
   };
   for (const char* method : {"snapkv:budget=40", "h2o:budget=40,schedule=prompt", "adakv:budget=40",
                              "expected-attention:budget=40,every=1,schedule=prompt"}) {

@@ -44,8 +44,7 @@ TEST(FarAttention, IsWhatSinksAndAWindowDoNotHold) {
     const SequenceStep step{.cache = &cache,
                             .tokens = std::span<const TokenId>(text).first(static_cast<std::size_t>(end)),
                             .weights = rows,
-                            .weights_queries = 1,
-                            .weight_reduction = WeightReduction::kMaxOverGroup,
+                            .request = {.weights_queries = 1, .weight_reduction = WeightReduction::kMaxOverGroup},
                             .receiver = &last};
     decoder.step({&step, 1});
     for (std::size_t i = 0; i < 6; ++i) golden[i] += last.far[i] / (60 - kSinks - kRecent);

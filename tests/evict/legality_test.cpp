@@ -56,7 +56,6 @@ const std::vector<Example>& examples() {
       {"match: policy", "full:mechanism=match"},
       {"match: interval", "h2o:mechanism=match"},
       {"match: positions", "streaming:mechanism=match,every=16"},
-      {"kernel: odd", "snapkv:kernel=6"},
       {"merge: range", "ems:budget=536870912"},
       {"rerotate: positions", "h2o:rerotate=fused"},
       {"auto positions: rotated on read", "streaming:budget=64,positions=auto"},

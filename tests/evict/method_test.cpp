@@ -37,8 +37,8 @@ TEST(Method, Streaming) {
       "drop=0,"
       "overlap=0,refresh=0,evict=before,mechanism=in-place,page=auto,page-score=mean,gamma=4,tau=0.6,similarity="
       "clipped,merged-key=unit,"
-      "zero-class=off,join=class,merge-position=representative,references=32,positions=cache,rerotate=auto,score=auto,"
-      "window=auto,pooling=auto,kernel=auto,scorer=auto,cache=on");
+      "zero-class=off,join=class,merge-position=representative,references=32,positions=cache,rerotate=auto,"
+      "scorer=auto,cache=on,window=auto,pooling=auto,kernel=auto,score=auto");
 }
 
 TEST(Method, FullIsUnbounded) {
@@ -50,8 +50,8 @@ TEST(Method, FullIsUnbounded) {
       "overlap=0,"
       "refresh=0,evict=before,mechanism=in-place,page=auto,page-score=mean,gamma=4,tau=0.6,similarity=clipped,merged-"
       "key=unit,zero-class=off,"
-      "join=class,merge-position=representative,references=32,positions=original,rerotate=auto,score=auto,window=auto,"
-      "pooling=auto,kernel=auto,scorer=auto,cache=on");
+      "join=class,merge-position=representative,references=32,positions=original,rerotate=auto,"
+      "scorer=auto,cache=on,window=auto,pooling=auto,kernel=auto,score=auto");
 }
 
 TEST(Method, EveryKeyIsReadAndSpelledOut) {
@@ -62,9 +62,8 @@ TEST(Method, EveryKeyIsReadAndSpelledOut) {
       "6,"
       "overlap=5,refresh=1,evict=after,mechanism=gather,page=24,page-score=norms,gamma=3,tau=0.25,similarity=product,"
       "merged-key=mean,"
-      "zero-class=on,join=next,merge-position=own,references=24,positions=cache,rerotate=cached-half,score=local,"
-      "window=16,"
-      "pooling=avg,kernel=5,scorer=auto,cache=off";
+      "zero-class=on,join=next,merge-position=own,references=24,positions=cache,rerotate=cached-half,"
+      "scorer=auto,cache=off,window=16,pooling=avg,kernel=5,score=local";
   const Method m = parse_method(text);
   EXPECT_EQ(m.policy, "recent");
   EXPECT_EQ(m.budget, 77);
@@ -79,10 +78,7 @@ TEST(Method, EveryKeyIsReadAndSpelledOut) {
   EXPECT_EQ(m.spare, 1);
   EXPECT_TRUE(m.evict_after);
   EXPECT_FALSE(m.cache);
-  EXPECT_EQ(m.of_policy, (PolicyOptions{.score = PolicyOptions::Score::kLocal,
-                                        .window = 16,
-                                        .pooling = PolicyOptions::Pooling::kAverage,
-                                        .kernel = 5}));
+  EXPECT_EQ(m.of_policy, (PolicyOptions{{"score", "local"}, {"window", "16"}, {"pooling", "avg"}, {"kernel", "5"}}));
   EXPECT_EQ(m.similarity, Similarity::kProduct);
   EXPECT_EQ(m.merged_key, MergedKey::kMean);
   EXPECT_TRUE(m.zero_class);
@@ -186,7 +182,7 @@ TEST(Method, StringsThatCannotBeRead) {
        "slack, "
        "max-drop, "
        "overlap, refresh, evict, mechanism, page, page-score, gamma, tau, similarity, merged-key, zero-class, join, "
-       "merge-position, references, positions, rerotate, score, window, pooling, kernel, scorer or cache"},
+       "merge-position, references, positions, rerotate, scorer, cache, window, pooling, kernel or score"},
       {"streaming:budget=many", "budget 'many' is not a whole number: use 0 to 1073741824"},
       {"streaming:budget=-1", "budget -1 is out of range: use 0 to 1073741824"},
       {"streaming:sinks=4.5",
@@ -200,6 +196,46 @@ TEST(Method, StringsThatCannotBeRead) {
   };
   for (const auto& fault : faults) EXPECT_EQ(error_of([&] { parse_method(fault.text); }), fault.message) << fault.text;
   EXPECT_TRUE(error_of([] { parse_method("full:policy=newest"); }).starts_with("unknown policy 'newest': use none"));
+}
+
+// An option is declared in the policy's file alone.
+class Leaning final : public Policy {
+ public:
+  std::vector<PolicyOption> options() override { return {count_option({"lean", "1..9", "what it adds"}, lean_, 9)}; }
+  Signals signals() const override { return {}; }
+  void score(const HeadView&, std::span<float> score) const override {
+    std::ranges::fill(score, static_cast<float>(lean_));
+  }
+
+ private:
+  int lean_ = 3;
+};
+PALIMPSEST_POLICY(leaning, Leaning, "all equal")
+
+TEST(Method, OptionsOfAPolicyAreKeys) {
+  register_policy(policy_entry_leaning("test-leaning"));
+  const auto score_of = [](const Method& m) {
+    float score = 0;
+    make_policy(m.policy, m.of_policy)->score({}, {&score, 1});
+    return score;
+  };
+  const Method m = parse_method("random:policy=test-leaning,lean=07");
+  EXPECT_EQ(get_option(m, "lean"), "7");
+  EXPECT_EQ(score_of(m), 7);
+  EXPECT_EQ(parse_method(spell_out(m)), m);
+  EXPECT_EQ(spell_short(m), "random:policy=test-leaning,lean=7");
+  EXPECT_EQ(score_of(parse_method("random:policy=test-leaning,lean=7,lean=auto")), 3);
+  EXPECT_EQ(error_of([] { parse_method("random:lean=10"); }), "lean 10 is out of range: use 1 to 9");
+  EXPECT_EQ(error_of([] { validate(parse_method("random:lean=5")); }),
+            "lean 5 with policy random, which has no such option: leave it out");
+  EXPECT_EQ(error_of([] { parse_method("snapkv:kernel=6"); }),
+            "kernel 6 is even: it has as many neighbours on both sides; use 5 or 7");
+  EXPECT_EQ(error_of([] { parse_method("snapkv:pooling=mean"); }),
+            "unknown pooling 'mean': use auto, avg, max or none");
+  const std::vector<MethodKey> keys = method_keys();
+  EXPECT_EQ(std::ranges::find(keys, "lean", &MethodKey::name)->meaning, "test-leaning: what it adds");
+  EXPECT_TRUE(
+      std::ranges::find(keys, "window", &MethodKey::name)->meaning.starts_with("critical, global-local, snapkv: "));
 }
 
 TEST(Method, Pins) {

@@ -1,3 +1,4 @@
+#include "palimpsest/evict/auto.h"
 #include "palimpsest/evict/method_plan.h"
 
 #include <gtest/gtest.h>

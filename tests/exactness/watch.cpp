@@ -59,7 +59,7 @@ Truth& Watch::truth_of(const Cache* cache) {
 
 void Watch::finish(DecoderGraph& graph, const Step& step) {
   inner_->finish(graph, step);
-  const AttentionStep& a = step.attention(0);
+  const LayerStep& a = step.attention(0);
   std::vector<Truth*> truths;
   for (int i = 0; i < step.sequences(); ++i) {
     const Cache* cache = step.input()[i].cache;
@@ -114,7 +114,7 @@ void ReferencePath::run_scan(ggml_tensor* out, int thread, int threads, void* us
 void ReferencePath::run(ggml_tensor* out, int thread, int, void* userdata) {
   if (thread != 0) return;
   const Call& call = *static_cast<const Call*>(userdata);
-  const AttentionStep step = attention_of(*call.path->step_, call.layer, out);
+  const LayerStep step = attention_of(*call.path->step_, call.layer, out);
   call.path->step_->report_new_kv(call.layer, step.k, step.v, 0, 1);
   call.path->step_->report_new_queries(call.layer, step.q, 0, 1);
   attention_reference(step);

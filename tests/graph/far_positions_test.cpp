@@ -58,7 +58,7 @@ class Stream {
     const std::vector<TokenId> ids(static_cast<std::size_t>(count), 0);
     const SequenceStep sequence{.cache = &cache_, .rule = rule_, .tokens = ids};
     step_.prepare({&sequence, 1});
-    AttentionStep step = step_.attention(0);
+    LayerStep step = step_.attention(0);
     Floats out(q.size());
     step.q = {q.data(), kQueryHeads * kDim, kDim};
     step.k = {k.data(), kKvHeads * kDim, kDim};

@@ -209,7 +209,7 @@ TEST(PortableOdd, RefusesBiasesOfSlots) {
   const HeadPages head = {.page = {}, .slots = &slots};
   LayerView layer;
   layer.head = &head;
-  AttentionStep step;
+  LayerStep step;
   step.shape.kv_heads = 1;
   step.cache = &layer;
   EXPECT_NO_THROW(require_supported(step, 0));

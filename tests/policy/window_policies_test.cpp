@@ -7,12 +7,11 @@
 #include <random>
 
 #include "palimpsest/core/vectors.h"
+#include "palimpsest/policy/pool.h"
 #include "tests/policy/random_head.h"
 
 namespace palimpsest::testing {
 namespace {
-
-using Pooling = PolicyOptions::Pooling;
 
 // Beyond the row's ends are zeros.
 std::vector<double> pooled(const std::vector<double>& in, Pooling how = Pooling::kMax, int kernel = 7) {
@@ -57,21 +56,26 @@ TEST(Tova, ScoreIsTheLastQuerysAttention) {
   EXPECT_TRUE(tova->signals().whole_layer() && tova->signals().at_decision());
 }
 
+constexpr std::pair<const char*, Pooling> kPoolings[] = {
+    {"max", Pooling::kMax}, {"avg", Pooling::kAverage}, {"none", Pooling::kNone}};
+
 TEST(SnapKv, ScoreIsTheWindowsAttentionPooledOverNeighbours) {
   for (const int tokens : {1, 2, 3, 6, 7, 8, 100}) {
     const RandomHead head(tokens, 4, 4, 2);
     std::vector<float> score(static_cast<std::size_t>(tokens), 9);
     make_policy("snapkv")->score(head.view(), score);
     expect_near(score, pooled_apart(head.w, 32));
-    for (const Pooling how : {Pooling::kMax, Pooling::kAverage, Pooling::kNone})
+    for (const auto& [name, how] : kPoolings)
       for (const int window : {1, 8, 50})
         for (const int kernel : {1, 3, 7, 15}) {
-          make_policy("snapkv", {.window = window, .pooling = how, .kernel = kernel})->score(head.view(), score);
+          const PolicyOptions options = {
+              {"window", std::to_string(window)}, {"pooling", name}, {"kernel", std::to_string(kernel)}};
+          make_policy("snapkv", options)->score(head.view(), score);
           expect_near(score, pooled_apart(head.w, window, how, kernel));
         }
   }
   EXPECT_EQ(make_policy("snapkv")->signals().attention_window->queries, 32);
-  EXPECT_EQ(make_policy("snapkv", {.window = 9})->signals().attention_window->queries, 9);
+  EXPECT_EQ(make_policy("snapkv", {{"window", "9"}})->signals().attention_window->queries, 9);
   EXPECT_TRUE(make_policy("snapkv")->signals().ordered);
 }
 
@@ -109,9 +113,8 @@ TEST(SnapKv, NanIsIgnoredAmongItsNeighbours) {
 // Attention of random queries over random keys: mean over the group, of all queries and of the last 32 (the paper's
 // equation 2); the kept set follows from the scores.
 TEST(GlobalLocal, ScoreIsTheGreaterOfBothAtOneScalePooledOverNeighbours) {
-  using Score = PolicyOptions::Score;
   const auto policy = make_policy("global-local");
-  EXPECT_EQ(make_policy("global-local", {.window = 16})->signals().attention_window->queries, 16);
+  EXPECT_EQ(make_policy("global-local", {{"window", "16"}})->signals().attention_window->queries, 16);
   const Signals signals = policy->signals();
   EXPECT_TRUE(signals.attention_window == (AttentionWindow{.queries = 32, .past = true}) && signals.sums() &&
               signals.ordered);
@@ -157,12 +160,14 @@ TEST(GlobalLocal, ScoreIsTheGreaterOfBothAtOneScalePooledOverNeighbours) {
       policy->score({.position = head.position, .attention = window, .attention_sum = sums, .inserted = 1}, score);
       expect_near(score, golden);
       const HeadView view = {.position = head.position, .attention = window, .attention_sum = sums, .inserted = 1};
-      for (const Pooling how : {Pooling::kMax, Pooling::kAverage, Pooling::kNone})
+      for (const auto& [name, how] : kPoolings)
         for (const int kernel : {3, 7})
-          for (const Score by : {Score::kGlobal, Score::kLocal, Score::kBoth}) {
+          for (const auto& [by, expected] : std::initializer_list<std::pair<const char*, const std::vector<double>*>>{
+                   {"global", &global}, {"local", &local}, {"both", &both}}) {
             std::vector<float> other(score.size(), 9);
-            make_policy("global-local", {.score = by, .pooling = how, .kernel = kernel})->score(view, other);
-            expect_near(other, pooled(by == Score::kGlobal ? global : by == Score::kLocal ? local : both, how, kernel));
+            const PolicyOptions options = {{"score", by}, {"pooling", name}, {"kernel", std::to_string(kernel)}};
+            make_policy("global-local", options)->score(view, other);
+            expect_near(other, pooled(*expected, how, kernel));
           }
       const auto order = [&](const auto& by) {
         std::vector<std::size_t> all(static_cast<std::size_t>(tokens));

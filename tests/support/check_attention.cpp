@@ -62,7 +62,7 @@ double relative_difference(const std::vector<float>& a, const std::vector<float>
   return whole == 0 ? difference : std::sqrt(difference / whole);
 }
 
-void run_cpu(const AttentionStep& step, AttentionScratch& scratch, int threads) {
+void run_cpu(const LayerStep& step, AttentionScratch& scratch, int threads) {
   std::vector<std::thread> others;
   for (int t = 1; t < threads; ++t) others.emplace_back([&, t] { attention_cpu(step, scratch, t, threads); });
   attention_cpu(step, scratch, 0, threads);
@@ -135,12 +135,12 @@ void check_drafts(RandomCacheOptions options) {
   const std::vector<float> together = cache.out();
   const std::vector<std::vector<float>> weights = cache.weights();
 
-  const AttentionStep& step = cache.step();
+  const LayerStep& step = cache.step();
   const std::size_t heads = static_cast<std::size_t>(step.shape.kv_heads);
   for (int i = 0; i < step.sequences; ++i)
     for (int draft = 0; draft < step.tokens[i].count; ++draft) {
-      const StepTokens& all = step.tokens[i];
-      StepTokens alone = all;
+      const SequenceTokens& all = step.tokens[i];
+      SequenceTokens alone = all;
       alone.first += draft;
       alone.relative += draft;
       alone.position += draft;
@@ -158,7 +158,7 @@ void check_drafts(RandomCacheOptions options) {
         head.slots = &slots.back();
       }
       layer.head = pages.data();
-      AttentionStep one = step;
+      LayerStep one = step;
       one.cache = &layer;
       one.tokens = &alone;
       one.sequences = 1;

@@ -8,7 +8,7 @@
 
 namespace palimpsest::testing {
 
-void run_cpu(const AttentionStep& step, AttentionScratch& scratch, int threads);
+void run_cpu(const LayerStep& step, AttentionScratch& scratch, int threads);
 bool same_bits(const std::vector<float>& a, const std::vector<float>& b);
 double max_magnitude(const std::vector<float>& x);
 double max_distance(const std::vector<float>& a, const std::vector<float>& b);  // infinity if one is NaN

@@ -194,13 +194,13 @@ RandomCache::RandomCache(const RandomCacheOptions& o) : options_(o) {
           {{head.page.data(), bytes_.data(), page_bytes}, o.own_slots ? &head.slots : &sequence.head[0].slots});
     layer_[n].head = sequence.pages.data();
 
-    StepTokens& t = tokens_[n];
+    SequenceTokens& t = tokens_[n];
     t.position = o.base + t.relative[0];
     t.window = o.window;
     if (o.own_budgets && o.window != INT32_MAX) {
       for (int h = 0; h < o.kv_heads; ++h)
         sequence.head_window.push_back(h % 3 == 2 ? INT32_MAX : o.window + static_cast<int>(random() % o.window));
-      t.head_window = sequence.head_window.data();
+      t.head_window = sequence.head_window;
     }
     t.rank_distance = o.rank_distance;
     t.sinks = o.sinks;

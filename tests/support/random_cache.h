@@ -46,7 +46,7 @@ struct RandomCacheOptions {
   bool weights = false;
   bool sums = false;  // besides weights
   int weights_queries = INT32_MAX;
-  std::vector<int> weights_rows = {};  // StepTokens::weights_rows, of every sequence
+  std::vector<int> weights_rows = {};  // SequenceTokens::weights_rows, of every sequence
   WeightReduction weight_reduction = WeightReduction::kMeanOverGroup;
   bool drafts = false;  // the new tokens are drafts: weights of each query
   unsigned seed = 1;
@@ -60,7 +60,7 @@ class RandomCache {
   RandomCache(const RandomCache&) = delete;
   RandomCache& operator=(const RandomCache&) = delete;
 
-  const AttentionStep& step() const { return step_; }
+  const LayerStep& step() const { return step_; }
   void clear_results();  // out and weights become NaN
   const std::vector<float>& out() const { return out_; }
   const std::vector<std::vector<float>>& weights() const { return weights_; }  // [sequence * kv_heads], then the sums
@@ -90,14 +90,14 @@ class RandomCache {
   std::vector<std::byte> bytes_;
   std::vector<Sequence> sequence_;
   std::vector<LayerView> layer_;
-  std::vector<StepTokens> tokens_;
+  std::vector<SequenceTokens> tokens_;
   std::vector<float> q_, k_, v_, out_, alibi_, sink_logits_, query_factor_;
   std::vector<std::vector<float>> rank_tiles_;
   std::vector<const float*> rank_tiles_of_;
   std::vector<std::vector<float>> weights_;
   std::vector<std::size_t> weights_row_;  // [sequence * kv_heads] weights of a query
   std::vector<float*> weights_of_;        // as weights_
-  AttentionStep step_;
+  LayerStep step_;
 };
 
 }  // namespace palimpsest::testing

@@ -13,7 +13,7 @@ class Runner {
  public:
   Runner(const std::shared_ptr<const Model>& model, const TeacherForced& how)
       : how_(how), decoder_(model, 1), cache_(options()) {
-    if (!how.uneven || how.rule.window == 0) return;
+    if (!how.uneven || !how.rule.has_window()) return;
     for (int t = 0; t < cache_.tables(); ++t) windows_.push_back(budget_of(how, t) - how.rule.sinks);
     how_.rule.head_window = windows_;
   }
@@ -22,7 +22,7 @@ class Runner {
     std::size_t first = 0;
     for (int step = 0; first < tokens.size(); ++step) {
       drop(1);
-      const std::size_t max = how_.rule.window > 0 || how_.budget == 0
+      const std::size_t max = how_.rule.has_window() || how_.budget == 0
                                   ? static_cast<std::size_t>(how_.chunk)
                                   : static_cast<std::size_t>(std::min(how_.chunk, how_.budget - cache_.occupied()));
       const auto part = std::span(tokens).subspan(first, std::min(max, tokens.size() - first));

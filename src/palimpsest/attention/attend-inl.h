@@ -36,7 +36,7 @@ HWY_INLINE void weigh_query(const Unit& u) {
 
 HWY_NOINLINE void prepare_queries(const Unit& u) {
   const AttentionShape& shape = u.shape();
-  const StepTokens& tokens = *u.work.tokens;
+  const SequenceTokens& tokens = *u.work.tokens;
   const int group = u.work.group();
   const float factor = shape.scale * kLog2E;
   const auto encode = u.widens() || u.rotates_on_read() ? nullptr : u.work.keys->encode_query;
@@ -67,8 +67,8 @@ HWY_NOINLINE void prepare_queries(const Unit& u) {
   }
 }
 
-HWY_INLINE std::uint64_t visible_bits(const std::int32_t* relative, int tiles, const HeadWork& work, int query) {
-  const StepTokens& tokens = *work.tokens;
+HWY_INLINE std::uint64_t visible_bits(const std::int32_t* relative, int tiles, const HeadStep& work, int query) {
+  const SequenceTokens& tokens = *work.tokens;
   const auto before = [&](std::int32_t window) HWY_ATTR {
     const std::int64_t relative = window == INT32_MAX ? INT32_MIN : std::int64_t{tokens.relative[query]} - window;
     return hn::Set(di, static_cast<std::int32_t>(std::max<std::int64_t>(relative, INT32_MIN)));
@@ -150,7 +150,7 @@ HWY_NOINLINE void cap_scores(const Unit& u) {
 
 // Subtracts ALiBi's slope * distance from the scores. The scores of empty slots are undefined.
 HWY_NOINLINE void add_alibi(const Unit& u, const Block& b) {
-  const StepTokens& tokens = *u.work.tokens;
+  const SequenceTokens& tokens = *u.work.tokens;
   const int group = u.work.group();
   const float* const slope = u.shape().alibi + u.work.kv_head * group;
   for (int q = 0; q < u.queries; ++q) {
@@ -274,7 +274,7 @@ HWY_INLINE void add_block(const Unit& u, const Block& b, bool widen, const Prefe
 
 // Writes a finished unit's rows: to `out`, or to the split's partial result for reduce_head.
 HWY_NOINLINE void finish_rows(const Unit& u, int split) {
-  const HeadWork& w = u.work;
+  const HeadStep& w = u.work;
   const int value_dim = u.shape().value_dim, group = w.group();
   for (int r = 0; r < u.rows(); ++r) {
     float* const value = u.memory.value + r * u.value_stride();

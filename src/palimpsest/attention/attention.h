@@ -30,60 +30,61 @@ inline bool within(std::int64_t relative, std::int64_t now, std::int32_t window)
   return window == INT32_MAX || relative > now - window;
 }
 
-// The new tokens of one sequence in this step: the same for every layer, built once per step. Their slots are
-// SlotsView::inserted of each head; SlotsView::occupied counts them already.
-struct StepTokens {
-  int first = 0;  // index of the first one among the step's tokens
-  int count = 0;
-  const std::int32_t* relative = nullptr;  // [count] position minus the slot table's base
-  Position position = 0;                   // of the first one
-  // When keys are rotated: the sequence's own, like its cache (kNever for all if the model has no rotary positions).
-  Rotation rotation = Rotation::kNever;
-  // Rows of cosines and sines are RopeFrequencies::row: [2 * pairs] floats.
-  const float* key_row = nullptr;       // [count][2*pairs] at the new tokens' positions: kOnWrite, queries and keys.
-                                        // nullptr: each head uses the row of its own rank
-  const float* rank_row = nullptr;      // row r: rotation of rank r; a row for each rank of a token or query
-  const float* distance_row = nullptr;  // row d: rotation by d positions, for merged tokens with distances
-  // Sinks are scored with the query rotated at `sink_rank`, all other tokens with the query at its own position. With
-  // kOnWrite, sinks + window gets `cache` positions without rotating stored keys; with kOnRead a masked window is
-  // exact.
-  bool two_query = false;
-  // ALiBi distances are between ranks (`cache` positions; needs slot tables with ranks), not between positions.
-  bool rank_distance = false;
-  // Visible to query i: relative <= relative[i] and (within(relative, relative[i], window) or relative < sink_end).
-  std::int32_t window = INT32_MAX;            // INT32_MAX: all
-  const std::int32_t* head_window = nullptr;  // [heads], instead of `window`
-  std::int32_t sink_end = INT32_MIN;          // relative position of the first token that is not a sink
-  int sinks = 0;                              // tokens before it
-  int weights_queries = INT32_MAX;            // AttentionStep::weights covers this many of the last queries
+// What a sequence requests of a step's attention, in all layers.
+struct AttentionRequest {
+  int weights_queries = INT32_MAX;  // LayerStep::weights covers this many of the last queries
   // The queries of each row of weights, oldest first, weights_queries in all; rows are `weights_stride` floats apart.
   // Empty: one row. With more than one: no kMaxOverAll.
   std::span<const int> weights_rows = {};
   std::ptrdiff_t weights_stride = 0;
   WeightReduction weight_reduction = WeightReduction::kMeanOverGroup;  // over the query group and those queries
-  // The new tokens are drafts: query i gets the result, to the bit, that it would get as the only query of a step. At
-  // most max_draft_tokens(). Each query has its own row of weights; no `sums`.
+  // The tokens after the first are drafts: query i gets the result, to the bit, that it would get as the only query of
+  // a step. At most max_draft_tokens(). Each query has its own row of weights; no sums. Fast path only. With other
+  // sequences in the step this holds only if all weight matrices are in panels.
   bool drafts = false;
-  // Not nullptr: only the first token has its slot. Each later one has a SlotPatch, in SlotsView::patches, or found by
-  // AttentionStep::find_patches. Pages keep what is in the patched slots; the keys (rotated) and values of those
-  // tokens, as they are stored, are written here: [heads of the model] -> [count - 1][head_dim + value_dim].
+  // Not nullptr: only the first token has its slot (Cache::preview). Each later one has a SlotPatch, in
+  // SlotsView::patches, or found by LayerStep::find_patches. Pages keep what is in the patched slots; the keys
+  // (rotated) and values of those tokens, as they are stored, are written here: [heads of the model] -> [count -
+  // 1][head_dim + value_dim].
   float* const* draft_rows = nullptr;
+};
+
+// The new tokens of one sequence in this step, and how they attend: the same for every layer, built once per step from
+// its SequenceStep (graph/sequence_step.h). Their slots are SlotsView::inserted of each head; SlotsView::occupied
+// counts them already.
+//
+// The rule is the sequence's own, like its cache; rotation is kNever if the model has no rotary positions. With
+// two_query, sinks are scored with the query rotated at `sink_rank`, all other tokens with the query at its own
+// position: with kOnWrite, sinks + window gets `cache` positions without rotating stored keys; with kOnRead a masked
+// window is exact. Visible to query i: relative <= relative[i] and (within(relative, relative[i], window) or relative <
+// sink_end).
+struct SequenceTokens : AttentionRule, AttentionRequest {
+  int first = 0;  // index of the first one among the step's tokens
+  int count = 0;
+  const std::int32_t* relative = nullptr;  // [count] position minus the slot table's base
+  Position position = 0;                   // of the first one
+  // Rows of cosines and sines are RopeFrequencies::row: [2 * pairs] floats.
+  const float* key_row = nullptr;       // [count][2*pairs] at the new tokens' positions: kOnWrite, queries and keys.
+                                        // nullptr: each head uses the row of its own rank
+  const float* rank_row = nullptr;      // row r: rotation of rank r; a row for each rank of a token or query
+  const float* distance_row = nullptr;  // row d: rotation by d positions, for merged tokens with distances
+  std::int32_t sink_end = INT32_MIN;    // relative position of the first token that is not a sink
 };
 
 // The role of the new tokens: each attends as the only query of a step (decode, drafts), or together (a prompt's
 // chunk). Kernels and the handling of weights are chosen by it, never by the number of tokens.
-inline bool each_alone(const StepTokens& t) {
+inline bool each_alone(const SequenceTokens& t) {
   return t.count == 1 || t.drafts;
 }
 
 // Rank of query i: the new tokens have a head's highest ranks, but for those of an edit. Of drafts without
 // slots: as if none of their victims were dropped.
-inline int query_rank(const StepTokens& t, const SlotsView& slots, int i) {
+inline int query_rank(const SequenceTokens& t, const SlotsView& slots, int i) {
   if (slots.rank_is_position) return static_cast<int>(t.position) + i;
   return slots.occupied - slots.later - (t.draft_rows != nullptr ? 1 : t.count) + i;
 }
 // Rank at which query i scores the sinks: with a window, its rank if tokens outside the window had been evicted.
-inline int sink_rank(const StepTokens& t, const SlotsView& slots, std::int32_t window, int i) {
+inline int sink_rank(const SequenceTokens& t, const SlotsView& slots, std::int32_t window, int i) {
   if (window == INT32_MAX) return query_rank(t, slots, i);
   return static_cast<int>(std::min<Position>(t.position + i, Position{t.sinks} + window - 1));
 }
@@ -109,23 +110,23 @@ struct AttentionShape {
 };
 
 // The cosines and sines for new token i; nullptr: it is not rotated.
-inline const float* query_row(const AttentionShape& shape, const StepTokens& t, const SlotsView& slots, int i) {
+inline const float* query_row(const AttentionShape& shape, const SequenceTokens& t, const SlotsView& slots, int i) {
   if (t.rotation == Rotation::kNever || shape.rope == RopeKind::kNone) return nullptr;
   const bool by_rank = t.rotation != Rotation::kOnWrite || t.key_row == nullptr;
   return by_rank ? t.rank_row + static_cast<std::int64_t>(query_rank(t, slots, i)) * shape.rope_dims
                  : t.key_row + static_cast<std::int64_t>(i) * shape.rope_dims;
 }
 
-// Inputs and outputs of one layer's attention. q, k, v are not rotated.
-struct AttentionStep {
+// One layer's part of a step: inputs and outputs of its attention. q, k, v are not rotated.
+struct LayerStep {
   AttentionShape shape;
-  int layer = 0, first_head = 0;       // the flat index of its first KV head
-  int kv_layer = 0;                    // the layer whose cache it reads; its own, but where layers share a cache
-  const LayerView* cache = nullptr;    // [sequences]
-  const StepTokens* tokens = nullptr;  // [sequences]
+  int layer = 0, first_head = 0;           // the flat index of its first KV head
+  int kv_layer = 0;                        // the layer whose cache it reads; its own, but where layers share a cache
+  const LayerView* cache = nullptr;        // [sequences]
+  const SequenceTokens* tokens = nullptr;  // [sequences]
   int sequences = 0;
   // The layer's own window, in positions: query i sees a token only if within(relative, relative[i], local_of(i)), in
-  // addition to StepTokens' rules. It hides sinks too. `chunked`: the window begins at a multiple of `local`.
+  // addition to SequenceTokens' rules. It hides sinks too. `chunked`: the window begins at a multiple of `local`.
   std::int32_t local = INT32_MAX;
   bool chunked = false;
   Heads<const float> q, k, v;
@@ -134,28 +135,28 @@ struct AttentionStep {
   // each head builds its own. For kOnRead and kMaterialized.
   const float* const* rank_tiles = nullptr;
   // Attention weights per slot: [sequences][kv_heads] -> [slots] floats, reduced over the group's query heads and the
-  // last StepTokens::weights_queries queries by StepTokens::weight_reduction. Empty and invisible slots get 0. With
-  // merged tokens: [slots + MergedView::entries()]. Merged tokens and `sums` need kMeanOverGroup. In rows:
-  // StepTokens::weights_rows. nullptr: not requested.
+  // last SequenceTokens::weights_queries queries by SequenceTokens::weight_reduction. Empty and invisible slots get 0.
+  // With merged tokens: [slots + MergedView::entries()]. Merged tokens and `sums` need kMeanOverGroup. In rows:
+  // SequenceTokens::weights_rows. nullptr: not requested.
   float* const* weights = nullptr;
   // The same, by kMeanOverGroup, over all of the step's queries; only together with `weights`.
   float* const* sums = nullptr;
   // Called once for every head with weights, by the thread that completed them (they are still in its CPU cache), in
   // any order, possibly by several threads at a time.
   void (*on_weights)(void* context, int layer, int sequence, int kv_head) = nullptr;
-  // Of drafts without slots, for heads without SlotsView::patches: the patches of all queries up to `query`. Called
-  // before each query after the first, in order, when the weights of the one before (if requested) are written.
-  std::span<const SlotPatch> (*find_patches)(void* context, const AttentionStep& step, int sequence, int kv_head,
+  // Returns the patches of all queries up to `query`, for drafts without slots in heads without SlotsView::patches.
+  // Called before each query after the first, in order, when the weights of the one before (if requested) are written.
+  std::span<const SlotPatch> (*find_patches)(void* context, const LayerStep& step, int sequence, int kv_head,
                                              int query) = nullptr;
   void* context = nullptr;
   Misfits* misfits = nullptr;  // rows that the cache's type cannot hold; nullptr: not recorded
 
-  std::int32_t local_of(const StepTokens& t, int query) const {
+  std::int32_t local_of(const SequenceTokens& t, int query) const {
     return chunked ? static_cast<std::int32_t>((t.position + query) % local) + 1 : local;
   }
   std::int32_t window(int sequence, int kv_head) const {
-    const StepTokens& t = tokens[sequence];
-    return t.head_window == nullptr ? t.window : t.head_window[first_head + kv_head];
+    const SequenceTokens& t = tokens[sequence];
+    return t.head_window.empty() ? t.window : t.head_window[static_cast<std::size_t>(first_head + kv_head)];
   }
 };
 

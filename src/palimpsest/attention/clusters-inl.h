@@ -30,14 +30,14 @@ struct Clusters {
   Unit unit;
   float *score, *bias, *own, *entry;
 
-  Clusters(const HeadWork& w, const UnitMemory& memory, int first_query, int queries, float* floats)
+  Clusters(const HeadStep& w, const UnitMemory& memory, int first_query, int queries, float* floats)
       : unit{w, memory, first_query, queries}, score(floats) {
     const std::size_t slots = static_cast<std::size_t>(w.blocks()) * unit.rows() * kBlock;
     bias = w.has_bias() ? score + slots : nullptr;
     own = score + (bias == nullptr ? 1 : 2) * slots;
     entry = own + slots;
   }
-  const HeadWork& work() const { return unit.work; }
+  const HeadStep& work() const { return unit.work; }
   const MergedView& merged() const { return *unit.work.merged; }
   bool rotated() const { return merged().distance != nullptr && work().tokens->distance_row != nullptr; }
   int rows() const { return unit.rows(); }
@@ -82,7 +82,7 @@ HWY_INLINE void dot_clusters(const Clusters& c) {
 // Dot products of entries that have distances: their slots' keys, rotated in registers by the distance. Four rows of
 // entries at a time.
 HWY_INLINE void dot_entries(const Clusters& c) {
-  const HeadWork& w = c.work();
+  const HeadStep& w = c.work();
   const MergedView& m = c.merged();
   const AttentionShape& shape = c.unit.shape();
   const UnitMemory& memory = c.unit.memory;
@@ -148,12 +148,12 @@ struct RowTilePair {
       slope = c.unit.shape().alibi[c.work().kv_head * group + r % group] * kLog2E;
   }
   bool plain() const { return cap == 0 && bias == nullptr; }
-  // Of slots n .. n + kLanes - 1, with their dot products times `factor`.
+  // Scores of slots n .. n + kLanes - 1, with their dot products times `factor`.
   HWY_INLINE Vec slots(int n, Vec factor) const {
     const Vec x = hn::Mul(hn::LoadU(df, product + n), factor);
     return plain() ? x : score_of(x, cap, bias == nullptr ? hn::Zero(df) : hn::LoadU(df, bias + n));
   }
-  // Of entries n .. n + kLanes - 1 of a row of this tile; undefined for entries without a token.
+  // Scores of entries n .. n + kLanes - 1 of a row of this tile; undefined for entries without a token.
   HWY_INLINE Vec entries(int row, int n) const {
     const int lane = c.merged().lane[row];
     const auto of = [&](const float* slots)
@@ -238,7 +238,7 @@ HWY_INLINE void softmax_clusters(const Clusters& c, bool keep) {
 
 // Adds the weights of slots and entries: of each row of weights, then of the earlier queries if `sums` is requested.
 HWY_INLINE void sum_cluster_weights(const Clusters& c, float* received) {
-  const HeadWork& w = c.work();
+  const HeadStep& w = c.work();
   const auto part_of = [&](int query) {  // -1: none
     int end = w.tokens->count - w.late_queries();
     if (query < end) return w.sums == nullptr ? -1 : w.weight_rows();
@@ -278,7 +278,7 @@ HWY_INLINE void add_cluster_values(const Clusters& c) {
   }
 }
 
-HWY_NOINLINE void attend_clusters(const HeadWork& w, int query_block, const UnitMemory& memory) {
+HWY_NOINLINE void attend_clusters(const HeadStep& w, int query_block, const UnitMemory& memory) {
   float* const floats = w.clusters + static_cast<std::size_t>(query_block) * w.cluster_floats();
   float* received = nullptr;
   if (w.received != nullptr) {

@@ -15,7 +15,7 @@ namespace HWY_NAMESPACE {
 
 // Recomputes scores, now that each row's log-sum is known, and sums the weights that queries first_query ..
 // last_query - 1 give to a split of slots into memory.column.
-HWY_NOINLINE void sum_columns(const HeadWork& w, int unit, int first_query, int last_query, const UnitMemory& memory) {
+HWY_NOINLINE void sum_columns(const HeadStep& w, int unit, int first_query, int last_query, const UnitMemory& memory) {
   const int first = unit * kSplit, slots = std::min(kSplit, w.slots().slots - first), group = w.group();
   const WeightReduction as = w.tokens->weight_reduction;
   std::fill_n(memory.column, kSplit, 0.0f);
@@ -45,7 +45,7 @@ HWY_NOINLINE void sum_columns(const HeadWork& w, int unit, int first_query, int 
   }
 }
 
-HWY_NOINLINE void column_sums(const HeadWork& w, int unit, const UnitMemory& memory) {
+HWY_NOINLINE void column_sums(const HeadStep& w, int unit, const UnitMemory& memory) {
   const int first = unit * kSplit, slots = std::min(kSplit, w.slots().slots - first);
   int query = w.tokens->count - w.late_queries();
   const Vec share = hn::Set(

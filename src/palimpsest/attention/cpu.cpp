@@ -56,14 +56,14 @@ void wait_for(const Counter& counter, int count) {
   }
 }
 
-void report_weights(const HeadWork& w) {
+void report_weights(const HeadStep& w) {
   if (w.step->on_weights != nullptr) w.step->on_weights(w.step->context, w.step->layer, w.sequence, w.kv_head);
 }
 
 // All units of a head whose drafts have no slots, and no patches yet. With weights each query waits for the one before,
 // as in steps of their own; without (policies by new keys) all attend together.
-void attend_in_order(HeadWork& w, const UnitMemory& memory) {
-  const AttentionStep& step = *w.step;
+void attend_in_order(HeadStep& w, const UnitMemory& memory) {
+  const LayerStep& step = *w.step;
   const int all = w.tokens->count, count = w.kept_queries > 0 ? 1 : all;
   const auto find = [&](int query) { w.patches = step.find_patches(step.context, step, w.sequence, w.kv_head, query); };
   for (int first = 0; first < all; first += count) {
@@ -104,7 +104,7 @@ struct PlanShape {
   bool operator==(const PlanShape&) const = default;
 };
 
-PlanShape shape_of(const AttentionStep& step, int threads) {
+PlanShape shape_of(const LayerStep& step, int threads) {
   const AttentionShape& s = step.shape;
   return {.sequences = step.sequences,
           .kv_heads = s.kv_heads,
@@ -126,7 +126,7 @@ struct Plan {
   bool interleaved = false;
   std::size_t arena = 0, floats = 0;  // of one arena; of the whole step
 
-  bool fits(const AttentionStep& step, const PlanShape& of) const {
+  bool fits(const LayerStep& step, const PlanShape& of) const {
     if (counts.empty() || !(shape == of)) return false;
     std::size_t i = 0;
     for (int s = 0; s < step.sequences; ++s)
@@ -134,16 +134,16 @@ struct Plan {
         if (!(counts[i++] == counts_of(step, s, h))) return false;
     return true;
   }
-  void make(const AttentionStep& step, const PlanShape& of, int arenas);
+  void make(const LayerStep& step, const PlanShape& of, int arenas);
 };
 
-std::size_t floats_of(const AttentionStep& step, const HeadPlan& plan) {
-  HeadWork w = head_work(step, plan);
+std::size_t floats_of(const LayerStep& step, const HeadPlan& plan) {
+  HeadStep w = head_step(step, plan);
   w.set_arena(nullptr);
   return w.floats;
 }
 
-void Plan::make(const AttentionStep& step, const PlanShape& of, int arenas) {
+void Plan::make(const LayerStep& step, const PlanShape& of, int arenas) {
   *this = Plan{of, std::move(counts), std::move(heads)};
   counts.clear();  // fits nothing, if there is no memory for the new ones
   heads.clear();
@@ -185,7 +185,7 @@ void Plan::make(const AttentionStep& step, const PlanShape& of, int arenas) {
 // the end.
 struct AttentionScratch::Impl {
   std::vector<ThreadMemory> thread;
-  Floats shared;                        // all arenas or all heads' arrays: HeadWork::partial and what follows
+  Floats shared;                        // all arenas or all heads' arrays: HeadStep::partial and what follows
   std::unique_ptr<Counter[]> attended;  // [heads] units done: attends, then weights
   std::unique_ptr<Counter[]> finished;  // [arenas] heads done in each
   int heads = 0;
@@ -200,10 +200,10 @@ struct AttentionScratch::Impl {
   const Plan& plan(int layer) const {
     return plans[static_cast<std::size_t>(plan_of[static_cast<std::size_t>(layer)])];
   }
-  void plan(const AttentionStep& step);
+  void plan(const LayerStep& step);
   // Head `index` of the plan, with its arrays.
-  HeadWork work(const AttentionStep& step, const Plan& plan, std::size_t index, int t) const {
-    HeadWork w = head_work(step, plan.heads[index]);
+  HeadStep work(const LayerStep& step, const Plan& plan, std::size_t index, int t) const {
+    HeadStep w = head_step(step, plan.heads[index]);
     w.set_arena(shared.data() +
                 (w.whole ? static_cast<std::size_t>(arenas() + t) * plan.arena : plan.heads[index].offset));
     return w;
@@ -212,7 +212,7 @@ struct AttentionScratch::Impl {
 
 // A layer that needs its own plan builds it at its own index. No earlier layer uses that index; later layers check
 // again in their own call.
-void AttentionScratch::Impl::plan(const AttentionStep& step) {
+void AttentionScratch::Impl::plan(const LayerStep& step) {
   const auto layer = static_cast<std::size_t>(step.layer);
   if (layer >= plans.size()) plans.resize(layer + 1);
   while (plan_of.size() < plans.size()) plan_of.push_back(static_cast<int>(plan_of.size()));
@@ -231,7 +231,7 @@ AttentionScratch::~AttentionScratch() {
   delete impl_;
 }
 
-void AttentionScratch::reserve(const AttentionStep& step, int threads) {
+void AttentionScratch::reserve(const LayerStep& step, int threads) {
   Impl& m = *impl_;
   const int heads = step.sequences * step.shape.kv_heads;
   if (static_cast<std::size_t>(threads) > m.thread.size()) {
@@ -254,7 +254,7 @@ std::size_t AttentionScratch::bytes() const {
   return floats * sizeof(float) + static_cast<std::size_t>(impl_->heads) * sizeof(Counter);
 }
 
-void attention_cpu(const AttentionStep& step, AttentionScratch& scratch, int thread, int threads) {
+void attention_cpu(const LayerStep& step, AttentionScratch& scratch, int thread, int threads) {
   AttentionScratch::Impl& m = *scratch.impl_;
   assert(thread < threads && static_cast<std::size_t>(threads) <= m.thread.size() && "reserve() first");
   ThreadMemory& mine = m.thread[static_cast<std::size_t>(thread)];
@@ -272,7 +272,7 @@ void attention_cpu(const AttentionStep& step, AttentionScratch& scratch, int thr
     for (int earlier = 0; earlier < phase; ++earlier) wait_for(m.done[earlier], units[earlier]);
     std::size_t head = 0, current = SIZE_MAX;
     int before = first;  // units before those of `head`, which follows the units that this thread takes
-    HeadWork w{};
+    HeadStep w{};
     for (; unit < first + units[phase]; unit = m.next.add(1)) {
       while (unit - before >= units_of(plan.heads[head], phase)) before += units_of(plan.heads[head++], phase);
       if (current != head) w = m.work(step, plan, head, thread);

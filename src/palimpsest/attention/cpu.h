@@ -17,11 +17,11 @@ class AttentionScratch {
   AttentionScratch& operator=(const AttentionScratch&) = delete;
   // Reserves memory for `step` and plans its work; reads its shape, layer and counts. Call it for every layer's step,
   // in layer order, before the threads start; single-threaded.
-  void reserve(const AttentionStep& step, int threads);
+  void reserve(const LayerStep& step, int threads);
   std::size_t bytes() const;
 
  private:
-  friend void attention_cpu(const AttentionStep&, AttentionScratch&, int, int);
+  friend void attention_cpu(const LayerStep&, AttentionScratch&, int, int);
   struct Impl;
   Impl* impl_;
 };
@@ -33,6 +33,6 @@ void make_rank_tiles(const AttentionShape& shape, const float* rank_row, const S
 // Each of `threads` threads (at most the number reserved) calls this with its own index; it returns when no unit is
 // left for this thread. Callers put a barrier between two calls with one scratch, as ggml does after each node; `out`
 // and `weights` are complete after the barrier.
-void attention_cpu(const AttentionStep& step, AttentionScratch& scratch, int thread, int threads);
+void attention_cpu(const LayerStep& step, AttentionScratch& scratch, int thread, int threads);
 
 }  // namespace palimpsest

@@ -37,16 +37,16 @@ HWY_INLINE bool fits(const float* row, int count, float largest) {
   return hn::AllFalse(df, any);
 }
 // Whether it is to be stored; if not, it is reported.
-HWY_INLINE bool check_fits(const HeadWork& w, int token, bool value, const float* row, int count, float largest) {
+HWY_INLINE bool check_fits(const HeadStep& w, int token, bool value, const float* row, int count, float largest) {
   if (w.step->misfits == nullptr || fits(row, count, largest)) return true;
   report_misfit(w, token, value, row, count);
   return false;
 }
 
 // Writes the tokens with slots in [slot_begin, slot_end): tiles that no other call writes.
-HWY_NOINLINE void put_tokens(const HeadWork& w, int slot_begin, int slot_end, const UnitMemory& memory) {
+HWY_NOINLINE void put_tokens(const HeadStep& w, int slot_begin, int slot_end, const UnitMemory& memory) {
   const AttentionShape& shape = w.step->shape;
-  const StepTokens& tokens = *w.tokens;
+  const SequenceTokens& tokens = *w.tokens;
   const LayerView& cache = *w.cache;
   const int* const inserted = w.slots().inserted;
   const bool rotates = tokens.rotation == Rotation::kOnWrite;
@@ -91,9 +91,9 @@ HWY_NOINLINE void put_tokens(const HeadWork& w, int slot_begin, int slot_end, co
 
 // Makes the shadow tiles of the queries' drafts with patches in [slot_begin, slot_end): copies of tiles, each with one
 // token more.
-HWY_NOINLINE void put_drafts(const HeadWork& w, int slot_begin, int slot_end, const UnitMemory& memory) {
+HWY_NOINLINE void put_drafts(const HeadStep& w, int slot_begin, int slot_end, const UnitMemory& memory) {
   const AttentionShape& shape = w.step->shape;
-  const StepTokens& tokens = *w.tokens;
+  const SequenceTokens& tokens = *w.tokens;
   const LayerView& cache = *w.cache;
   const SlotsView& slots = w.slots();
   float* const rows = memory.key_tiles;  // [16][head_dim], then scratch for store()
@@ -129,7 +129,7 @@ HWY_NOINLINE void put_drafts(const HeadWork& w, int slot_begin, int slot_end, co
 }
 
 // Rotates the keys of one split into the copy.
-HWY_NOINLINE void rotate(const HeadWork& w, int unit, const UnitMemory& memory) {
+HWY_NOINLINE void rotate(const HeadStep& w, int unit, const UnitMemory& memory) {
   const AttentionShape& shape = w.step->shape;
   const LayerView& cache = *w.cache;
   const int rope_tile_floats = shape.rope_dims * kTile, end = std::min((unit + 1) * kSplit, w.slots().slots);

@@ -47,12 +47,9 @@ struct FormatKernels {
   ValueKernels value;
 };
 
-const FormatKernels& f32_kernels();
-const FormatKernels& f16_kernels();
-const FormatKernels& bf16_kernels();
-const FormatKernels& q8_0_kernels();
-const FormatKernels& q4_0_kernels();
-const FormatKernels& q4_kernels();
+#define PALIMPSEST_TYPE(enumerator, name) const FormatKernels& name##_kernels();
+PALIMPSEST_CACHE_TYPES(PALIMPSEST_TYPE)
+#undef PALIMPSEST_TYPE
 const FormatKernels& kernels_of(CacheType type);
 
 }  // namespace palimpsest

@@ -19,7 +19,7 @@ struct Misfit {
   int token = 0;        // of a step with drafts: index of the token; else 0
 };
 
-// Of one step. report() from any thread, the others between steps.
+// The misfits of one step. report() may be called from any thread, the others between steps.
 class Misfits {
  public:
   void clear() {

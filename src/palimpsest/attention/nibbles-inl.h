@@ -70,7 +70,7 @@ struct QueryCodes {
   std::int32_t* begin;
   float* steps;
 
-  // Of the four rows from `first` on.
+  // Has the codes of the four rows from `first` on.
   QueryCodes(const Unit& u, int first, bool of_sinks) {
     const UnitMemory& m = u.memory;
     const int dim = u.shape().head_dim;

@@ -43,7 +43,7 @@ struct PatchedBlock {
 HWY_INLINE void find_patched(const Unit& u, int index, const Tiles& tiles, int query, PatchedBlock& out,
                              std::uint64_t& visible) {
   const SlotsView& slots = u.work.slots();
-  const StepTokens& tokens = *u.work.tokens;
+  const SequenceTokens& tokens = *u.work.tokens;
   const int first = index * kBlock;
   Block b{};
   b.tiles = std::min(4, (slots.slots - first) / kTile);
@@ -93,11 +93,11 @@ HWY_INLINE void score_query(const Unit& u, const Block& b, int q) {
 // Adds a block's values to the rows of some queries.
 HWY_INLINE void add_queries(const Unit& u, const Block& b, int first, int count) {
   const int row = first * u.work.group();
-  Unit some{u.work, u.memory, u.first_query + first, count};
-  some.memory.score += static_cast<std::ptrdiff_t>(row) * kBlock;
-  some.memory.value += static_cast<std::ptrdiff_t>(row) * u.value_stride();
-  some.memory.correction += row;
-  add_block(some, b, u.widens(), Prefetch());
+  Unit sub_unit{u.work, u.memory, u.first_query + first, count};
+  sub_unit.memory.score += static_cast<std::ptrdiff_t>(row) * kBlock;
+  sub_unit.memory.value += static_cast<std::ptrdiff_t>(row) * u.value_stride();
+  sub_unit.memory.correction += row;
+  add_block(sub_unit, b, u.widens(), Prefetch());
 }
 
 // One block, in which queries from `first` on see patched slots. `b`, `visible`: of the pages.
@@ -119,7 +119,7 @@ HWY_NOINLINE void attend_patched(const Unit& u, int index, const Tiles& tiles, B
 
 // kPatched: the head has SlotsView::patches (patched-inl.h).
 template <bool kPatched>
-HWY_NOINLINE void attend(const HeadWork& w, int query_block, int split, const UnitMemory& memory) {
+HWY_NOINLINE void attend(const HeadStep& w, int query_block, int split, const UnitMemory& memory) {
   const int first_query = w.first_query + query_block * w.block_queries;
   Unit u{w, memory, first_query, std::min(w.block_queries, w.first_query + w.queries - first_query)};
   const int rows = u.rows(), per_split = w.splits > 1 ? kSplit / kBlock : w.blocks();

@@ -16,9 +16,9 @@ HWY_BEFORE_NAMESPACE();
 namespace palimpsest {
 namespace HWY_NAMESPACE {
 
-// Of a head with merged tokens: sums the weights of slots and entries over blocks of queries, for each row of weights;
+// For a head with merged tokens: sums the weights of slots and entries over blocks of queries, for each row of weights;
 // `sums` adds those of the earlier queries.
-HWY_INLINE void reduce_clusters(const HeadWork& w) {
+HWY_INLINE void reduce_clusters(const HeadStep& w) {
   if (w.received == nullptr) return;
   const std::size_t all = w.cluster_weights(), blocks = static_cast<std::size_t>(w.blocks()) * kBlock;
   const std::size_t slots = w.slots().slots, entries = w.merged->entries();
@@ -36,7 +36,7 @@ HWY_INLINE void reduce_clusters(const HeadWork& w) {
 }
 
 // Reduces the splits in a fixed order; then sums the weights of each slot, if they were kept.
-HWY_NOINLINE void reduce(const HeadWork& w) {
+HWY_NOINLINE void reduce(const HeadStep& w) {
   if (w.merged != nullptr) return reduce_clusters(w);
   const AttentionShape& shape = w.step->shape;
   const int value_dim = shape.value_dim, group = w.group(), first_row = w.first_query * group;

@@ -40,13 +40,13 @@ const float* row_of(const float* rows, const AttentionShape& shape, std::int64_t
 
 // One KV head of one sequence.
 struct Head {
-  const AttentionStep& step;
+  const LayerStep& step;
   const LayerView& cache;
-  const StepTokens& tokens;
+  const SequenceTokens& tokens;
   int kv_head;
   std::int32_t window;
 
-  Head(const AttentionStep& s, int sequence, int h)
+  Head(const LayerStep& s, int sequence, int h)
       : step(s), cache(s.cache[sequence]), tokens(s.tokens[sequence]), kv_head(h), window(s.window(sequence, h)) {}
 
   const HeadPages& pages() const { return cache.head[kv_head]; }
@@ -153,8 +153,8 @@ struct Head {
       for (std::size_t d = 0; shape.query_factor != nullptr && d < x.size(); ++d) x[d] *= shape.query_factor[d];
       return x;
     };
-    const Vector here = weighed(rotated(raw, shape, query_row(shape, tokens, slots(), query)));
-    Vector for_sinks = here;
+    const Vector for_others = weighed(rotated(raw, shape, query_row(shape, tokens, slots(), query)));
+    Vector for_sinks = for_others;
     if (tokens.two_query && tokens.rotation != Rotation::kNever)
       for_sinks =
           weighed(rotated(raw, shape, row_of(tokens.rank_row, shape, sink_rank(tokens, slots(), window, query))));
@@ -163,7 +163,7 @@ struct Head {
     double largest = -INFINITY, sum = 0;
     const auto score = [&](std::size_t at, int s, double factor, int entries) {
       if (s < 0 || !visible(s, query)) return;
-      const Vector& q = slots().relative[s] < tokens.sink_end ? for_sinks : here;
+      const Vector& q = slots().relative[s] < tokens.sink_end ? for_sinks : for_others;
       p[at] = shape.scale * factor * dot(entries == 0 ? keys[s] : rotated_by(keys[s], entries), q);
       if (shape.soft_cap > 0) p[at] = shape.soft_cap * std::tanh(p[at] / shape.soft_cap);
       if (shape.alibi != nullptr) p[at] -= shape.alibi[query_head] * (distance(s, query) - entries);
@@ -235,13 +235,13 @@ struct Head {
 
 }  // namespace
 
-void insert_reference(const AttentionStep& step) {
+void insert_reference(const LayerStep& step) {
   for (int i = 0; i < step.sequences; ++i)
     for (int h = 0; h < step.shape.kv_heads; ++h)
       for (int t = 0; t < step.tokens[i].count; ++t) Head(step, i, h).insert(t);
 }
 
-void attend_reference(const AttentionStep& step) {
+void attend_reference(const LayerStep& step) {
   for (int i = 0; i < step.sequences; ++i)
     for (int h = 0; h < step.shape.kv_heads; ++h) {
       float* received = step.weights == nullptr ? nullptr : step.weights[i * step.shape.kv_heads + h];
@@ -250,7 +250,7 @@ void attend_reference(const AttentionStep& step) {
     }
 }
 
-void attention_reference(const AttentionStep& step) {
+void attention_reference(const LayerStep& step) {
   insert_reference(step);
   attend_reference(step);
 }

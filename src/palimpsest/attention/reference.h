@@ -5,10 +5,10 @@
 
 namespace palimpsest {
 
-void attention_reference(const AttentionStep& step);  // insert_reference, then attend_reference
+void attention_reference(const LayerStep& step);  // insert_reference, then attend_reference
 
 // The two halves: a test can run attend_reference over the bytes that a fast path stored.
-void insert_reference(const AttentionStep& step);
-void attend_reference(const AttentionStep& step);
+void insert_reference(const LayerStep& step);
+void attend_reference(const LayerStep& step);
 
 }  // namespace palimpsest

@@ -38,7 +38,7 @@ HWY_NOINLINE void transpose_keys(const T* rows, std::uint32_t lanes, int head_di
   const bool whole = lanes == (1u << kTile) - 1;
   HWY_ALIGN U mask[kTile];
   for (int lane = 0; lane < kTile; ++lane) mask[lane] = static_cast<U>(lanes >> lane & 1 ? ~U{0} : 0);
-  HWY_ALIGN U some[4 * kTile];
+  HWY_ALIGN U interleaved[4 * kTile];
   for (int i = 0; i < part; i += step) {  // 4 * step elements: step / 4 rows of the tile
     const auto a = hn::LoadU(d, parts + i), b = hn::LoadU(d, parts + part + i), c = hn::LoadU(d, parts + 2 * part + i),
                e = hn::LoadU(d, parts + 3 * part + i);
@@ -46,9 +46,10 @@ HWY_NOINLINE void transpose_keys(const T* rows, std::uint32_t lanes, int head_di
       hn::StoreInterleaved4(a, b, c, e, d, out + 4 * i);
       continue;
     }
-    hn::StoreInterleaved4(a, b, c, e, d, some);
+    hn::StoreInterleaved4(a, b, c, e, d, interleaved);
     for (int n = 0; n < 4 * step; n += step)
-      hn::BlendedStore(hn::Load(d, some + n), hn::MaskFromVec(hn::Load(d, mask + n % kTile)), d, out + 4 * i + n);
+      hn::BlendedStore(hn::Load(d, interleaved + n), hn::MaskFromVec(hn::Load(d, mask + n % kTile)), d,
+                       out + 4 * i + n);
   }
 }
 

@@ -75,7 +75,7 @@ inline constexpr int kWideGroup = 12;  // a query group of this size or more pay
 
 // Some queries of a head.
 struct Unit {
-  const HeadWork& work;
+  const HeadStep& work;
   UnitMemory memory;
   int first_query, queries;
   int row_count = queries * work.group();
@@ -96,7 +96,7 @@ struct Unit {
 
 // The denominator of row `row`'s softmax, in units of 2^max: `sum`, of 2^(score - max), plus the sink of its query
 // head. 0 if the row sees no slot.
-inline float softmax_denominator(const HeadWork& w, int row, float max, float sum) {
+inline float softmax_denominator(const HeadStep& w, int row, float max, float sum) {
   const float* const sinks = w.step->shape.sink_logits;
   if (sinks == nullptr || sum == 0) return sum;
   return sum + std::exp2(sinks[w.kv_head * w.group() + row % w.group()] * std::numbers::log2e_v<float> - max);
@@ -106,7 +106,7 @@ inline float softmax_denominator(const HeadWork& w, int row, float max, float su
 struct Tiles {
   const std::byte *key[4], *value[4];
 
-  Tiles(const HeadWork& w, int block) {
+  Tiles(const HeadStep& w, int block) {
     const LayerView& cache = *w.cache;
     for (int t = 0; t < 4; ++t) {
       key[t] = value[t] = nullptr;

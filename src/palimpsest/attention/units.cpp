@@ -17,17 +17,17 @@ HWY_BEFORE_NAMESPACE();
 namespace palimpsest {
 namespace HWY_NAMESPACE {
 
-void InsertTokens(const HeadWork& w, int unit, const UnitMemory& memory) {
+void InsertTokens(const HeadStep& w, int unit, const UnitMemory& memory) {
   const SlotRange range = insert_range(w, unit);
   put_tokens(w, range.begin, range.end, memory);
 }
 
-void RotateKeys(const HeadWork& w, int unit, const UnitMemory& memory) {
+void RotateKeys(const HeadStep& w, int unit, const UnitMemory& memory) {
   if (w.insert_units == 0) put_tokens(w, unit * kSplit, (unit + 1) * kSplit, memory);
   rotate(w, unit, memory);
 }
 
-void AttendUnit(const HeadWork& w, int query_block, int split, const UnitMemory& memory) {
+void AttendUnit(const HeadStep& w, int query_block, int split, const UnitMemory& memory) {
   const int begin = w.splits > 1 ? split * kSplit : 0, end = w.splits > 1 ? begin + kSplit : w.slots().slots;
   if (w.insert_units == 0 && w.rotate_units == 0 && w.first_query == 0) put_tokens(w, begin, end, memory);
   if (w.merged != nullptr) {
@@ -40,11 +40,11 @@ void AttendUnit(const HeadWork& w, int query_block, int split, const UnitMemory&
   }
 }
 
-void ReduceHead(const HeadWork& w) {
+void ReduceHead(const HeadStep& w) {
   reduce(w);
 }
 
-void WeightsUnit(const HeadWork& w, int unit, const UnitMemory& memory) {
+void WeightsUnit(const HeadStep& w, int unit, const UnitMemory& memory) {
   column_sums(w, unit, memory);
 }
 
@@ -84,19 +84,19 @@ const ValueKernels& value_kernels_of(CacheType type) {
   return kernels_of(type).value;
 }
 
-void insert_tokens(const HeadWork& work, int unit, const UnitMemory& memory) {
+void insert_tokens(const HeadStep& work, int unit, const UnitMemory& memory) {
   HWY_DYNAMIC_DISPATCH(InsertTokens)(work, unit, memory);
 }
-void rotate_keys(const HeadWork& work, int unit, const UnitMemory& memory) {
+void rotate_keys(const HeadStep& work, int unit, const UnitMemory& memory) {
   HWY_DYNAMIC_DISPATCH(RotateKeys)(work, unit, memory);
 }
-void attend_unit(const HeadWork& work, int query_block, int split, const UnitMemory& memory) {
+void attend_unit(const HeadStep& work, int query_block, int split, const UnitMemory& memory) {
   HWY_DYNAMIC_DISPATCH(AttendUnit)(work, query_block, split, memory);
 }
-void reduce_head(const HeadWork& work) {
+void reduce_head(const HeadStep& work) {
   HWY_DYNAMIC_DISPATCH(ReduceHead)(work);
 }
-void weights_unit(const HeadWork& work, int unit, const UnitMemory& memory) {
+void weights_unit(const HeadStep& work, int unit, const UnitMemory& memory) {
   HWY_DYNAMIC_DISPATCH(WeightsUnit)(work, unit, memory);
 }
 void make_rank_tiles(const AttentionShape& shape, const float* rank_row, const SlotsView& slots, float* tiles) {

@@ -7,8 +7,8 @@
 
 namespace palimpsest {
 
-HeadCounts counts_of(const AttentionStep& step, int sequence, int kv_head) {
-  const StepTokens& tokens = step.tokens[sequence];
+HeadCounts counts_of(const LayerStep& step, int sequence, int kv_head) {
+  const SequenceTokens& tokens = step.tokens[sequence];
   const SlotsView& slots = *step.cache[sequence].head[kv_head].slots;
   const int index = sequence * step.shape.kv_heads + kv_head;
   return {.slots = slots.slots,
@@ -25,7 +25,7 @@ HeadCounts counts_of(const AttentionStep& step, int sequence, int kv_head) {
           .materialized = tokens.rotation == Rotation::kMaterialized && step.shape.rope != RopeKind::kNone};
 }
 
-HeadPlan plan_head(const AttentionStep& step, int sequence, int kv_head) {
+HeadPlan plan_head(const LayerStep& step, int sequence, int kv_head) {
   const HeadCounts head = counts_of(step, sequence, kv_head);
   const AttentionShape& shape = step.shape;
   assert(!head.sums || (head.received && step.tokens[sequence].weight_reduction == WeightReduction::kMeanOverGroup));
@@ -61,8 +61,8 @@ HeadPlan plan_head(const AttentionStep& step, int sequence, int kv_head) {
   return p;
 }
 
-HeadWork head_work(const AttentionStep& step, const HeadPlan& plan) {
-  HeadWork w{};
+HeadStep head_step(const LayerStep& step, const HeadPlan& plan) {
+  HeadStep w{};
   static_cast<HeadPlan&>(w) = plan;
   w.step = &step;
   w.cache = &step.cache[w.sequence];
@@ -83,7 +83,7 @@ HeadWork head_work(const AttentionStep& step, const HeadPlan& plan) {
   return w;
 }
 
-SlotRange insert_range(const HeadWork& w, int unit) {
+SlotRange insert_range(const HeadStep& w, int unit) {
   const int* const inserted = w.slots().inserted;
   int min = inserted[0], max = inserted[0];
   for (int t = 1; t < w.tokens->count; ++t) {
@@ -95,14 +95,14 @@ SlotRange insert_range(const HeadWork& w, int unit) {
   return {(first + unit * tiles) * kTile, (first + (unit + 1) * tiles) * kTile};
 }
 
-void report_misfit(const HeadWork& w, int token, bool value, const float* row, int count) {
+void report_misfit(const HeadStep& w, int token, bool value, const float* row, int count) {
   float max = 0;
   for (int d = 0; d < count && !std::isnan(max); ++d)
     max = std::isnan(row[d]) ? row[d] : std::max(max, std::abs(row[d]));
   w.step->misfits->report({w.sequence, w.step->layer, w.kv_head, value, max, w.tokens->drafts ? token : 0});
 }
 
-void HeadWork::set_arena(float* memory) {
+void HeadStep::set_arena(float* memory) {
   floats = 0;
   const auto take = [&](bool needed, std::size_t count) {
     float* const taken = needed && memory != nullptr ? memory + floats : nullptr;

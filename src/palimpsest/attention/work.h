@@ -9,7 +9,7 @@
 //   attend   one block of queries x one split  a split is 512 slots (few queries), or all of them
 //   weights  512 slots of a head               column sums of the weights, if `attend` did not keep them
 //
-// The cuts depend only on a head's counts (HeadCounts), so equal layers share one plan (HeadPlan); HeadWork adds the
+// The cuts depend only on a head's counts (HeadCounts), so equal layers share one plan (HeadPlan); HeadStep adds the
 // layer's own pointers.
 //
 // In a decode step a thread takes a head with all its splits, except for the last few heads (cpu.cpp). A unit's result
@@ -37,12 +37,12 @@ struct HeadCounts {
   bool bias;           // SlotsView::bias
   bool received, sums;
   bool drafts;
-  bool patched;       // StepTokens::draft_rows
+  bool patched;       // SequenceTokens::draft_rows
   bool in_order;      // ... without SlotsView::patches
   bool materialized;  // keys are rotated into a copy
   bool operator==(const HeadCounts&) const = default;
 };
-HeadCounts counts_of(const AttentionStep& step, int sequence, int kv_head);
+HeadCounts counts_of(const LayerStep& step, int sequence, int kv_head);
 
 struct HeadPlan {
   int sequence, kv_head;
@@ -61,26 +61,27 @@ struct HeadPlan {
 
   int attend_units() const { return query_blocks * splits; }
 };
-HeadPlan plan_head(const AttentionStep& step, int sequence, int kv_head);
+HeadPlan plan_head(const LayerStep& step, int sequence, int kv_head);
 
 struct KeyKernels;  // attention/kernels.h
 struct ValueKernels;
 const KeyKernels& key_kernels_of(CacheType type);
 const ValueKernels& value_kernels_of(CacheType type);
 
-struct HeadWork : HeadPlan {
-  const AttentionStep* step;
+// One head's part of a layer's part.
+struct HeadStep : HeadPlan {
+  const LayerStep* step;
   const KeyKernels* keys;
   const ValueKernels* values;
   const LayerView* cache;
-  const StepTokens* tokens;
+  const SequenceTokens* tokens;
   const HeadPages* pages;
   std::int32_t window;
   bool all_visible;          // one query, every slot holds a token, no mask: relative positions need not be read
   const MergedView* merged;  // tokens merged into slots of others; nullptr: none
-  const float* rank_tiles;   // see AttentionStep; nullptr: built where they are read
-  float* received;           // AttentionStep::weights of this head; nullptr: not requested
-  float* sums;               // AttentionStep::sums of this head; nullptr: not requested
+  const float* rank_tiles;   // see LayerStep; nullptr: built where they are read
+  float* received;           // LayerStep::weights of this head; nullptr: not requested
+  float* sums;               // LayerStep::sums of this head; nullptr: not requested
   float* partial;            // [splits][rows][row_floats], if splits > 1: weighted values, max score, sum
   float* kept;               // [blocks][kept rows][kBlock]: 2^(score - running max)
   float* kept_max;           // [kept rows][blocks]: that running max
@@ -138,19 +139,19 @@ inline std::size_t row_floats(const AttentionShape& shape) {
 }
 
 // The work of one head, its arrays not yet set; with `plan`, or with a plan of its own.
-HeadWork head_work(const AttentionStep& step, const HeadPlan& plan);
-inline HeadWork head_work(const AttentionStep& step, int sequence, int kv_head) {
-  return head_work(step, plan_head(step, sequence, kv_head));
+HeadStep head_step(const LayerStep& step, const HeadPlan& plan);
+inline HeadStep head_step(const LayerStep& step, int sequence, int kv_head) {
+  return head_step(step, plan_head(step, sequence, kv_head));
 }
 
 // The slots of an insert unit, whole tiles. The units' ranges are disjoint and cover all new tokens.
 struct SlotRange {
   int begin, end;
 };
-SlotRange insert_range(const HeadWork& work, int unit);
+SlotRange insert_range(const HeadStep& work, int unit);
 
-// Records a row that the cache type cannot hold (AttentionStep::misfits).
-void report_misfit(const HeadWork& work, int token, bool value, const float* row, int count);
+// Records a row that the cache type cannot hold (LayerStep::misfits).
+void report_misfit(const HeadStep& work, int token, bool value, const float* row, int count);
 
 // Scratch memory of one thread.
 struct UnitMemory {
@@ -177,10 +178,10 @@ struct UnitMemory {
 };
 
 // Kernels, compiled for several instruction sets and chosen at run time (kernels.h).
-void insert_tokens(const HeadWork& work, int unit, const UnitMemory& memory);
-void rotate_keys(const HeadWork& work, int unit, const UnitMemory& memory);
-void attend_unit(const HeadWork& work, int query_block, int split, const UnitMemory& memory);
-void reduce_head(const HeadWork& work);  // after the head's last attend unit
-void weights_unit(const HeadWork& work, int unit, const UnitMemory& memory);
+void insert_tokens(const HeadStep& work, int unit, const UnitMemory& memory);
+void rotate_keys(const HeadStep& work, int unit, const UnitMemory& memory);
+void attend_unit(const HeadStep& work, int query_block, int split, const UnitMemory& memory);
+void reduce_head(const HeadStep& work);  // after the head's last attend unit
+void weights_unit(const HeadStep& work, int unit, const UnitMemory& memory);
 
 }  // namespace palimpsest

@@ -11,7 +11,7 @@ namespace palimpsest {
 
 class Split {
  public:
-  // kAuto: kProfile where the model has one, else kUniform; a plan resolves it (evict/resolve.cpp).
+  // kAuto: kProfile where the model has one, else kUniform; a plan resolves it (evict/auto.cpp).
   // kDuo, kProfile: kFile with a file beside the model, model.duo or model.profile; a plan looks it up.
   enum Kind { kUniform, kAuto, kPyramid, kAda, kDuo, kProfile, kFile };
 

@@ -63,7 +63,8 @@ std::vector<int> tables_of(const CacheOptions& options);
 
 class Cache {
  public:
-  // nullptr: the cache makes its own pool. Caches of the same shape can share one.
+  // nullptr: the cache makes its own pool.
+  // Requires: a given pool is of a cache with the same shape of pages. Throws Error for options that no cache can have.
   explicit Cache(const CacheOptions& options, std::shared_ptr<PagePool> pool = nullptr);
   ~Cache();
   Cache(const Cache&) = delete;
@@ -76,8 +77,8 @@ class Cache {
   int tables() const { return static_cast<int>(tables_.size()); }
   SlotTable& table(int t) { return tables_[static_cast<std::size_t>(t)]; }  // for scores; changes go through the cache
   const SlotTable& table(int t) const { return tables_[static_cast<std::size_t>(t)]; }
-  // Mechanism merge only: tokens merged into other tokens' slots. After changing them, rebuild their layout before
-  // apply().
+  // Mechanism merge only: tokens merged into other tokens' slots.
+  // Requires: after changing them their layout is rebuilt, before the cache's next change.
   MergedTokens* merged(int t) { return merged_.empty() ? nullptr : &merged_[static_cast<std::size_t>(t)]; }
   const MergedTokens* merged(int t) const { return merged_.empty() ? nullptr : &merged_[static_cast<std::size_t>(t)]; }
   // Mechanism match only, else empty: the bias of each slot (SlotsView::bias), in the table's last column.
@@ -94,8 +95,8 @@ class Cache {
   // A head's statistics, [head_floats]: initially 0; saved, shared and cleared with the rest.
   std::span<float> head_statistics(int head);
   std::span<const float> head_statistics(int head) const;
-  // Of the layers without a cache, if there are such: shared, saved and cleared with the rest; rejected tokens leave
-  // it.
+  // The state of layers without a cache, if there are such: shared, saved and cleared with the rest; rejected tokens
+  // leave it.
   RecurrentState& state() { return state_; }
   const RecurrentState& state() const { return state_; }
 
@@ -105,19 +106,24 @@ class Cache {
   // rows of new tokens are written into SlotsView::inserted.
   //
   // Merged tokens may change between prepare and commit if the change only drops.
+  // Requires: no other change is prepared. An edit is of all tables.
   Transaction prepare(const CacheChange& change);
   // For in-place and append after scattered evictions (the end of a prompt): tokens in the last pages move to free
   // slots before them. With any mechanism, empty pages are released, but free slots for `reserve` tokens are kept.
+  // Requires: no other change is prepared.
   Transaction prepare_defragment(int reserve, TableRange tables = {});
 
   // Each prepares and commits a change of one part.
   void apply(const Victims& plan, Workers* workers = nullptr);
   void insert(int count);
-  void undo(int count);                                                              // CacheChange::reject
+  // CacheChange::reject. Requires: the newest `count` tokens were inserted by the last change.
+  void undo(int count);
   bool defragment(int reserve, Workers* workers = nullptr, TableRange tables = {});  // whether any token moved
   // Frees memory that the bookkeeping of these tables no longer needs. Throws std::bad_alloc.
+  // Requires: no change is prepared.
   void shrink(TableRange tables);
-  void set_next(Position position);  // sets the next token's position, at least next()
+  // Sets the next token's position. Requires: position >= next().
+  void set_next(Position position);
   // Edits of the text; throw Error if unsupported. After drop() the positions stay empty, unless the range reaches
   // next(). shift() changes the bookkeeping only: with keys stored rotated by position (kOnWrite) the caller rotates
   // those of [first + by, last + by) by `by` before the next step; keys rotated by rank need no change. Unsupported for
@@ -128,18 +134,21 @@ class Cache {
 
   // Drafts that take no slots: what they would change in each table (SlotsView::patches). Views show it until the next
   // change. Throws std::bad_alloc, unchanged.
+  // Requires: one list per table; no change is prepared.
   void preview(std::span<const std::vector<SlotPatch>> patches);
 
   // Copies every page that another cache shares, so that its tokens can be changed. Throws Error when out of memory.
   void make_exclusive();
   // Slots that the last change moved in this table (none if in place). With `pages` the bytes have moved, too.
   const std::vector<Move>& moves(int table) const { return moves_[static_cast<std::size_t>(table)]; }
+  // Requires: no change is prepared.
   void clear() noexcept;
 
-  // Becomes a copy of `other`, of the same pool, and shares its pages; of a storage it gets a copy. Takes no page. If
-  // can_share(), the options may differ in mechanism, tables and ranks: the result is as if this cache had inserted the
-  // same tokens. Scores and statistics are copied if the options are equal, or if both have a table per head and as
-  // many columns. Throws std::bad_alloc, unchanged; Error, empty, if there is no memory for a copy of the storage.
+  // Becomes a copy of `other` and shares its pages; of a storage it gets a copy. Takes no page. The options may differ
+  // in mechanism, tables and ranks: the result is as if this cache had inserted the same tokens. Scores and statistics
+  // are copied if the options are equal, or if both have a table per head and as many columns. Throws std::bad_alloc,
+  // unchanged; Error, empty, if there is no memory for a copy of the storage.
+  // Requires: can_share(other); both have the same pool; no change is prepared. Without `pages` both have a storage.
   void share(Cache& other);
   bool can_share(const Cache& other) const { return options_ == other.options_ || other.compatible_with(options_); }
   // Whether a cache of options `kind` that had read the same tokens and evicted none would have the same slots. True
@@ -152,12 +161,14 @@ class Cache {
 
   // Saves slot tables and the bytes of all pages, or of those that a storage's rows would be in. load() takes pages
   // from the pool; for bytes that no cache of these options wrote it clears the cache and throws Error.
+  // Requires: without `pages`, a storage is attached.
   void save(ByteWriter& out) const;
   // Reads the header: which of the options differs from those that the rest was saved with; empty: none.
   static std::string mismatch(const CacheOptions& options, ByteReader& in);
   void load(ByteReader& in);
-  // load() in parts, for an empty cache: take_pages() runs on the pool's thread and takes at most `max` pages (false:
-  // call again); the others may run on any thread. After an Error only clear() is allowed.
+  // load() in parts: take_pages() runs on the pool's thread and takes at most `max` pages (false: call again); the
+  // others may run on any thread. After an Error only clear() is allowed. Requires: the cache is empty; they are called
+  // in this order.
   void load_tables(ByteReader& in);
   bool take_pages(int max);
   void load_pages(ByteReader& in);
@@ -167,7 +178,7 @@ class Cache {
   LayerView view(int layer) const;  // valid until the next change
   const HeadPages& head(int head) const { return head_views_[static_cast<std::size_t>(head)]; }  // likewise
 
-  // Without `pages`: sets the storage of the bytes, for the lifetime of this cache.
+  // Sets the storage of the bytes, for the lifetime of this cache. Requires: !options().pages.
   void attach(std::unique_ptr<CacheStorage> storage);
   // The tables' scores are up to date again, if the storage has newer ones.
   void fetch_scores();
@@ -214,14 +225,14 @@ class Cache {
     // In this order: newly mapped pages; for each of `copies` one per head of its table (kNoPage: no longer shared);
     // new pages of mechanism gather.
     std::vector<PageId> pages;
-    // Of a change that is simulated on copies: the new tables, moves and merged tokens; of change.tables.
+    // The new tables, moves and merged tokens of a change that is simulated on copies; those of change.tables.
     std::vector<SlotTable> simulated;
     std::vector<std::vector<Move>> moves;
     std::vector<MergedTokens> merged;
   };
 
   Transaction begin(const CacheChange& change);
-  // Of the prepared change: CacheChange::tables, without those that do not exist.
+  // CacheChange::tables of the prepared change, without those that do not exist.
   const TableRange& changing() const { return pending_.change.tables; }
   SlotTable& simulated(int table) { return pending_.simulated[static_cast<std::size_t>(table - changing().first)]; }
   SlotChange change_of(std::size_t table) const;

@@ -47,18 +47,18 @@ void Cache::add_edit(const CacheChange& change) {
     const auto dropped = change.dropped_by(t);
     std::vector<int>& victims = all_victims[t];
     victims.assign(dropped.begin(), dropped.end());
-    std::vector<bool> gone(at(table.slots()));
-    for (const int slot : victims) gone[at(slot)] = true;
+    std::vector<bool> leaving(at(table.slots()));
+    for (const int slot : victims) leaving[at(slot)] = true;
     const auto rejected = table.inserted().last(at(change.reject));
     std::vector<int> in_range;
     table.append_slots(change.drop_range, in_range);
     for (const int slot : in_range)
-      if (!gone[at(slot)] && std::ranges::find(rejected, slot) == rejected.end()) victims.push_back(slot);
-    for (const int slot : victims) gone[at(slot)] = true;
-    for (const int slot : rejected) gone[at(slot)] = true;
+      if (!leaving[at(slot)] && std::ranges::find(rejected, slot) == rejected.end()) victims.push_back(slot);
+    for (const int slot : victims) leaving[at(slot)] = true;
+    for (const int slot : rejected) leaving[at(slot)] = true;
     for (int slot = 0; slot < table.slots(); ++slot) {
       const Position position = table.position(slot);
-      if (position == kNoPosition || gone[at(slot)]) continue;
+      if (position == kNoPosition || leaving[at(slot)]) continue;
       const bool moves = shifts && shifted.contains(position);
       if ((!moves && passed.contains(position)) || inserted.contains(moves ? position + by : position))
         fail("there is a token at position {}, where another would go: drop it first", position);

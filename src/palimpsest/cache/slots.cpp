@@ -129,9 +129,9 @@ void SlotTable::close_ranks(std::span<const int> victims) {
   if (rank_is_position_) return;
   const int slots = this->slots();
   if (victims.size() == 1) {
-    const std::int32_t gone = rank_[at(victims[0])];
+    const std::int32_t freed = rank_[at(victims[0])];
     std::int32_t* rank = rank_.data();
-    for (int s = 0; s < slots; ++s) rank[s] -= rank[s] > gone ? 1 : 0;
+    for (int s = 0; s < slots; ++s) rank[s] -= rank[s] > freed ? 1 : 0;
     return;
   }
   counts_.assign(at(occupied_), 0);  // [rank] -> older victims, itself included

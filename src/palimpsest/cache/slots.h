@@ -64,11 +64,11 @@ class SlotQueue {
   void release();                     // frees the memory; empty
   void shrink();                      // frees the memory that its entries do not need
   template <typename Predicate>
-  void remove_if(Predicate gone) {  // the others keep their order
+  void remove_if(Predicate removed) {  // the others keep their order
     int kept = 0;
     for (int i = 0; i < size_; ++i) {
       const int slot = (*this)[i];
-      if (!gone(slot)) ring_[static_cast<std::size_t>(wrap(head_ + kept++))] = slot;
+      if (!removed(slot)) ring_[static_cast<std::size_t>(wrap(head_ + kept++))] = slot;
     }
     size_ = kept;
   }

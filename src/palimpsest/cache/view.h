@@ -82,7 +82,7 @@ struct SlotsView {
   int inserted_count = 0;
   int later = 0;                       // tokens at positions after those: inserted in the middle of the text
   const ChangeLog* changes = nullptr;  // of `relative`; nullptr: unknown
-  // Of a step's drafts that have no slots, by query; of a query, slots without a token before its own.
+  // The patches of a step's drafts that have no slots, by query; within a query, slots without a token come first.
   std::span<const SlotPatch> patches = {};
   const MergedView* merged = nullptr;  // nullptr: none
   // [slots] added to a slot's scaled and capped score before the softmax, in natural-log units; also for the tokens

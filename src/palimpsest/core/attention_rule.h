@@ -37,11 +37,15 @@ inline constexpr int max_draft_tokens(int group) {
 struct AttentionRule {
   Rotation rotation = Rotation::kOnWrite;  // kNever for families without rotary positions
   bool two_query = false;                  // cache positions by rotating the query twice (sinks + window)
-  bool rotated_at_rank = false;            // kOnWrite: new keys and queries are rotated by rank, not by position
-  bool rank_distance = false;  // ALiBi with cache positions: distances are between ranks; the cache tracks ranks
-  int sinks = 0;               // used by two_query and window
-  int window = 0;              // tokens visible to a query besides the sinks, its own included; 0: all
-  std::span<const std::int32_t> head_window = {};  // [heads] instead of `window`; INT32_MAX: all
+  // kOnWrite: new keys and queries are rotated by rank, not by position.
+  bool rotated_at_rank = false;
+  // ALiBi distances are between ranks (`cache` positions; needs slot tables with ranks), not between positions.
+  bool rank_distance = false;
+  int sinks = 0;                    // used by two_query and window
+  std::int32_t window = INT32_MAX;  // tokens visible to a query besides the sinks, its own included; INT32_MAX: all
+  std::span<const std::int32_t> head_window = {};  // [heads] instead of `window`
+
+  bool has_window() const { return window != INT32_MAX; }
 };
 
 }  // namespace palimpsest

@@ -44,12 +44,12 @@ class ByteReader {
  public:
   // `what` is the prefix of every Error: "session.snap is damaged".
   ByteReader(std::span<const std::byte> data, std::string what) : data_(data), what_(std::move(what)) {}
-  // Of a file whose last 8 bytes are the checksum of all before. Reads it in parts, when they are wanted; a part that
-  // is gone meanwhile is an Error.
+  // Reads a file whose last 8 bytes are the checksum of all before, in parts, when they are wanted. Throws Error for a
+  // part that does not exist any more.
   ByteReader(std::shared_ptr<const RegularFile> file, std::string what)
       : file_(std::move(file)), unread_(file_->size()), what_(std::move(what)) {}
 
-  // Of a file: valid until the next call.
+  // If it reads a file: valid until the next call.
   std::span<const std::byte> bytes(std::size_t count) {
     if (count > left()) damaged("ends too early");
     if (count > data_.size()) fill(count);
@@ -86,13 +86,14 @@ class ByteReader {
   }
   bool at_end() const { return left() == 0; }
   std::size_t left() const { return data_.size() + unread_; }
-  // Of a file: forgets what was read in advance, which is read again when it is wanted.
+  // If it reads a file: forgets what was read in advance, which is read again when it is wanted.
   void release() {
     unread_ += data_.size();
     data_ = {};
     buffer_.reset();
   }
-  // Of a file: only the checksum follows, and it is that of the bytes that this reader has passed.
+  // Throws Error unless only the checksum follows, and it is that of the bytes that this reader has passed.
+  // Requires: it reads a file.
   void require_checksum() {
     const std::uint64_t sum = sum_.value();
     require(left() == sizeof sum, "there is something after its end");

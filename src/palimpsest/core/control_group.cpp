@@ -34,7 +34,7 @@ std::optional<std::size_t> number_in(const std::string& path) {
   return number(first_line(path));
 }
 
-// Of a line "NAME NUMBER"; 0: there is none.
+// The number of a line "NAME NUMBER"; 0: there is none.
 std::size_t field_in(const std::string& path, const std::string& name) {
   std::ifstream file(path);
   std::string line;

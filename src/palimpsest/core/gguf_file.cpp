@@ -91,9 +91,9 @@ class GgufFile::Reader {
     if (count > left())
       fail("{}: ends inside {} (byte {} of {}): truncated or damaged; fetch or convert the model again", path_, what,
            at_, bytes_.size());
-    const std::byte* here = bytes_.data() + at_;
+    const std::byte* start = bytes_.data() + at_;
     at_ += static_cast<std::size_t>(count);
-    return here;
+    return start;
   }
   template <typename T>
   T scalar(const char* what) {

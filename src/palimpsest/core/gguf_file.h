@@ -38,7 +38,7 @@ struct GgufOverride;  // core/gguf_override.h
 
 class GgufFile {
  public:
-  // Of a split model (NAME-00001-of-00003.gguf), all parts. Throws Error.
+  // Opens all parts of a split model (NAME-00001-of-00003.gguf). Throws Error.
   static GgufFile open(const std::string& path);
   // The same for bytes in memory, owned by `keep` or, if null, by the caller; `name` replaces the path.
   static GgufFile parse(std::span<const std::byte> bytes, const std::string& name,

@@ -8,11 +8,11 @@ namespace palimpsest {
 
 std::size_t resident_bytes();       // now; 0 where the system does not report it
 std::size_t resident_bytes_peak();  // the peak
-// Of this machine, or the smallest limit of the process's control groups (core/control_group.h). `root`: of the file
-// system; a test has its own.
+// The memory of this machine, or the smallest limit of the process's control groups (core/control_group.h). `root`: of
+// the file system; a test has its own.
 std::size_t memory_bytes(const std::string& root = "");
-// That new programs can use without swapping, on this machine and inside those limits; 0 where the system does not
-// report it.
+// Memory that new programs can use without swapping, on this machine and inside those limits; 0 where the system does
+// not report it.
 std::size_t available_bytes(const std::string& root = "");
 
 }  // namespace palimpsest

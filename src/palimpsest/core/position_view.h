@@ -50,7 +50,7 @@ class PositionView {
     return relative == kEmptySlot ? kNoPosition : base_ + relative;
   }
 
-  // Of a slot table; nullptr for a plain array.
+  // A slot table's array; nullptr for a plain array.
   const std::int32_t* relative() const { return relative_; }
   Position base() const { return base_; }
   std::span<const SaturatedToken> saturated() const { return saturated_; }  // sorted by slot

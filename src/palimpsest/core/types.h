@@ -25,7 +25,7 @@ struct Rows {
   std::int64_t stride = 0;  // floats from row to row
 
   bool empty() const { return count == 0; }
-  Rows rows(int first, int some) const { return {data + first * stride, some, width, stride}; }
+  Rows rows(int first, int n) const { return {data + first * stride, n, width, stride}; }
   std::span<const float> operator[](int i) const { return {data + i * stride, static_cast<std::size_t>(width)}; }
 };
 

@@ -60,7 +60,8 @@ class Matcher {
           if (j < b_low) continue;
           if (j >= b_high) break;
           const auto before = j > 0 ? lengths.find(j - 1) : lengths.end();
-          const std::size_t size = next[j] = (before == lengths.end() ? 0 : before->second) + 1;
+          const std::size_t size = (before == lengths.end() ? 0 : before->second) + 1;
+          next[j] = size;
           if (size > best.size) best = {i + 1 - size, j + 1 - size, size};
         }
       std::swap(lengths, next);

@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "palimpsest/core/error.h"
+#include "palimpsest/engine/sequence/full_reader.h"
 
 namespace palimpsest {
 namespace {
@@ -42,24 +42,16 @@ class Receiver final : public AttentionReceiver {
 long long read_weights(Decoder& decoder, std::span<const TokenId> text, long long first, WeightReduction reduction,
                        const std::function<void(const HeadWeights&)>& receive,
                        const std::function<bool(long long done, long long total)>& progress) {
-  CacheOptions options = decoder.cache_options();
-  if (!options.pages)
-    fail("`palimpsest heads` is supported on the CPU's fast path only: leave out --portable, --device and --rpc");
-  options.page_size = 64;
-  Cache cache(options);
-  Receiver receiver(cache, receive);
-  AttentionRule rule;
-  if (decoder.model().hyper().positions() != PositionKind::kRotary) rule.rotation = Rotation::kNever;
+  FullReader reader(decoder, "`palimpsest heads` is supported");
+  Receiver receiver(reader.cache(), receive);
   long long done = 0;
   for (const TokenId& token : text) {
-    cache.insert(1);
-    SequenceStep step{.cache = &cache, .rule = rule, .tokens = {&token, 1}};
-    if (done >= first) {
-      step.weights = receiver.weights(cache.table(0).score().size());
-      step.weight_reduction = reduction;
+    reader.read({&token, 1}, [&](SequenceStep& step) {
+      if (done < first) return;
+      step.weights = receiver.weights(reader.slots());
+      step.request.weight_reduction = reduction;
       step.receiver = &receiver;
-    }
-    decoder.step({&step, 1});
+    });
     ++done;
     if (progress && !progress(done, static_cast<long long>(text.size()))) break;
   }

@@ -41,8 +41,8 @@ class WindowParts {
   // The state of columns in snapshots without it: parts began at multiples of their size.
   void assume(Position next);
 
-  // Of the last step: its last queries(), in rows oldest first, are added to these columns, which of the columns are
-  // cleared before.
+  // What the last step adds: its last queries(), in rows oldest first; the columns of the rows; which of the columns
+  // are cleared before.
   int queries() const;
   std::span<const int> rows() const { return std::span(rows_).first(at(row_count_)); }
   int column(int row) const { return columns_[at(row)]; }

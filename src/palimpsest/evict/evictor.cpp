@@ -47,8 +47,8 @@ int Evictor::room(const Cache& cache) const {
     const int max = method_.schedule == Schedule::kPage
                         ? method_.target(budget(t)) + method_.page_of(cache.options().page_size)
                         : method_.max_tokens(budget(t));
-    const bool returns = !returns_then_.empty() && returns_then_[static_cast<std::size_t>(t)] != 0;
-    min = std::min(min, returns ? 1 : max - occupied);
+    const bool drains = !draining_next_.empty() && draining_next_[static_cast<std::size_t>(t)] != 0;
+    min = std::min(min, drains ? 1 : max - occupied);
   }
   return min;
 }
@@ -57,7 +57,8 @@ int Evictor::room_for_out_of_window(const Cache& cache) const {
   int min = INT32_MAX;
   for (int t = 0; moves() && !windows_.empty() && t < cache.tables(); ++t)
     if (const SlotTable& table = cache.table(t); table_window(t).size != INT32_MAX)
-      min = std::min(min, table.page_size() - (gone(t) > 0 ? 0 : count_out_of_window(table, outside(table, t))));
+      min =
+          std::min(min, table.page_size() - (outside_count(t) > 0 ? 0 : count_out_of_window(table, outside(table, t))));
   return min;
 }
 
@@ -109,7 +110,7 @@ void Evictor::victims_of(SlotTable& table, int t, int outside, std::vector<int>&
 bool Evictor::decides_beside(const Cache& cache, int coming, Phase phase) const {
   if (phase == Phase::kPrefillEnd && coming == 0 && method_.splits_at_prompt_end()) return true;  // compares heads
   for (int t = 0; t < cache.tables(); ++t)
-    if (gone(t) > 0 && decides_now(cache, t, coming, phase)) return true;
+    if (outside_count(t) > 0 && decides_now(cache, t, coming, phase)) return true;
   return false;
 }
 
@@ -117,7 +118,7 @@ void Evictor::committed() {
   outside_.clear();
   victims_.clear();
   shared_.clear();
-  returns_ = returns_then_;
+  draining_ = draining_next_;
 }
 
 int Evictor::due(const SlotTable& table, int t, int occupied, int coming, Phase phase) const {
@@ -136,7 +137,7 @@ int Evictor::due(const SlotTable& table, int t, int occupied, int coming, Phase 
   if (method_.schedule == Schedule::kPage || method_.evict_after) coming = 0;
   const int over = occupied + coming - method_.target(budget(t));
   const bool shared = !shared_.empty() && shared_[at(t)] != 0;
-  return over >= interval || returns(t) || shared ? std::max(over, 0) : 0;
+  return over >= interval || drains(t) || shared ? std::max(over, 0) : 0;
 }
 
 Decision Evictor::decide(const SlotTable& table, int t, int occupied, int coming, Phase phase) const {
@@ -166,13 +167,13 @@ const Victims& Evictor::plan(Cache& cache, int coming, Phase phase, TableRange t
   victims_.clear();
   if (!scorer_.has_policy()) return victims_;
   next_victim_.resize(victims_.drop.size(), kUnknown);
-  if (method_.max_drop > 0) returns_then_.resize(victims_.drop.size(), 0);
+  if (method_.max_drop > 0) draining_next_.resize(victims_.drop.size(), 0);
   if (phase == Phase::kPrefillEnd && coming == 0 && method_.splits_at_prompt_end()) share_budgets(cache, tables);
   if (method_.splits_at_decisions()) share_at_decision(cache, coming, phase);
   for (int t = tables.first; t < std::min(tables.last, cache.tables()); ++t) {
     SlotTable& table = cache.table(t);
-    const Decision decision = decide(table, t, table.occupied() - gone(t), coming, phase);
-    if (!returns_then_.empty()) returns_then_[static_cast<std::size_t>(t)] = decision.count < decision.due;
+    const Decision decision = decide(table, t, table.occupied() - outside_count(t), coming, phase);
+    if (!draining_next_.empty()) draining_next_[static_cast<std::size_t>(t)] = decision.count < decision.due;
     int& known = next_victim_[static_cast<std::size_t>(t)];
     auto& chosen = victims_.drop[static_cast<std::size_t>(t)];
     if (decision.count == 1 && known != kUnknown && method_.overlap + method_.spare == 0)
@@ -245,7 +246,7 @@ void Evictor::score_table(Cache& cache, int t, Rows keys, Rows values, int comin
 
 void Evictor::invalidate(const Cache& cache) {
   next_victim_.assign(static_cast<std::size_t>(cache.tables()), kUnknown);
-  if (method_.max_drop > 0) returns_then_.assign(static_cast<std::size_t>(cache.tables()), 0);
+  if (method_.max_drop > 0) draining_next_.assign(static_cast<std::size_t>(cache.tables()), 0);
   committed();
 }
 
@@ -263,7 +264,7 @@ void Evictor::clear(const Cache& cache) {
 void Evictor::save(ByteWriter& out) const {
   if (method_.budgets_change()) out.array(std::span<const int>(budgets_));
   scorer_.save_window(out);
-  if (method_.max_drop > 0) out.array(std::span<const std::uint8_t>(returns_));
+  if (method_.max_drop > 0) out.array(std::span<const std::uint8_t>(draining_));
 }
 
 void Evictor::load(ByteReader& in, const Cache& cache) {
@@ -277,9 +278,9 @@ void Evictor::load(ByteReader& in, const Cache& cache) {
   const auto saved = [&] { return in.left() > sizeof(std::uint64_t); };
   scorer_.load_window(in, cache.next(), saved());
   if (method_.max_drop == 0 || !saved()) return;
-  std::vector<std::uint8_t> returns = in.array<std::uint8_t>();
-  in.require(returns.size() == static_cast<std::size_t>(cache.tables()), "evictions of other tables");
-  returns_ = returns_then_ = std::move(returns);
+  std::vector<std::uint8_t> drains = in.array<std::uint8_t>();
+  in.require(drains.size() == static_cast<std::size_t>(cache.tables()), "evictions of other tables");
+  draining_ = draining_next_ = std::move(drains);
 }
 
 Guard Evictor::guard(const SlotTable& table, int t) const {

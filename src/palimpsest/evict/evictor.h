@@ -40,6 +40,7 @@ class Evictor {
  public:
   // With Method::budgets_change the plan's budgets hold until plan() computes new ones: at the prompt's end, or at each
   // decision.
+  // Requires: plan.prepared().
   explicit Evictor(const MethodPlan& plan);
 
   const Signals& signals() const { return scorer_.signals(); }
@@ -47,11 +48,14 @@ class Evictor {
   const Scorer& scorer() const { return scorer_; }
   // A table's share of the budget, at present.
   int budget(int table) const { return budgets_.empty() ? method_.budget : budgets_[static_cast<std::size_t>(table)]; }
-  // Tokens of all tables that are outside the table's window: no later query sees them. Drop them before plan() with
-  // the same arguments, or together with its victims (CacheChange::out_of_window). Valid until committed().
+  // Tokens of all tables that are outside the table's window: no later query sees them. Valid until committed().
+  // Requires: they are dropped before plan() with the same arguments, or together with its victims
+  // (CacheChange::out_of_window).
   const Victims& out_of_window(const Cache& cache, int coming, Phase phase = Phase::kDecode);
   // The same of one table in decode, and what plan() would evict from it after that: of `table`, a copy of table `t` as
-  // later tokens change it. Its scores are up to date, unless the policy goes by positions.
+  // later tokens change it.
+  // Requires: victims_of(): its scores are up to date, or the policy goes by positions; !signals().at_decision(), and
+  // the mechanism is not block.
   void outside_of(const SlotTable& table, int t, std::vector<int>& slots) const;
   void victims_of(SlotTable& table, int t, int outside, std::vector<int>& slots) const;
   // Whether plan() will decide among the other tokens of a table that has some outside its window: then these must be
@@ -68,41 +72,44 @@ class Evictor {
   // chunk), as if the tokens out_of_window() were gone. Evicts the lowest scores; of equal scores the oldest token.
   // `tables`: the others are not changed, and keep what was selected of them.
   // Valid until committed(). Allocates only while tables grow. Nothing else changes: it may be called again.
+  // Requires: with signals().at_decision(), score_table() was called for every table that needs_eviction().
   const Victims& plan(Cache& cache, int coming, Phase phase = Phase::kDecode, TableRange tables = {});
   const Victims& outside() const { return outside_; }  // of the last out_of_window()
   const Victims& victims() const { return victims_; }  // of the last plan()
-  int dropped(int table) const { return gone(table) + (victims_.drop.empty() ? 0 : count(victims_, table)); }
-  // The cache has dropped outside() and victims(): both are empty now.
+  int dropped(int table) const { return outside_count(table) + (victims_.drop.empty() ? 0 : count(victims_, table)); }
+  // Empties outside() and victims(). Requires: the cache has dropped them.
   void committed();
   // This step's attention weights of one slot table's tokens: reduced over the query group (signals().reduction()),
   // summed over the queries of each row (without a window: over all, in one row); those of merged tokens follow, by
   // entry. `sums`: over all of the step's queries, if signals().sums(). Threads may call it for different tables at the
-  // same time. Only if signals().weights().
+  // same time.
+  // Requires: signals().weights(); invalidate() or plan() was called for this cache.
   void on_weights(Cache& cache, int table, const Rows& weights, std::span<const float> sums = {});
-  // Keys and values of the tokens inserted into one slot table in this step, oldest first. Threads as above. Only if
-  // signals().reads_inserted().
+  // Keys and values of the tokens inserted into one slot table in this step, oldest first. Threads as above.
+  // Requires: signals().reads_inserted(); one row per inserted token.
   void on_insert_kv(Cache& cache, int table, Rows keys, Rows values);
   // Whether plan() of the next decode step evicts one token of every table, after a step that inserted one into each:
   // then a device may choose it, by its own scores (MethodPlan::fading_on_device).
   bool one_due(const Cache& cache) const;
-  // A device's choice, one of the tokens that guard() admits.
+  // A device's choice. Requires: guard() admits the token.
   void set_next_victim(int table, int slot) { next_victim_[static_cast<std::size_t>(table)] = slot; }
   Guard guard(const SlotTable& table, int t) const;
   // Whether that plan() knows its victims: it does not read scores.
   bool knows_next_victims() const;
   // Whether plan() with the same arguments evicts from a table. If so, call score_table() before it, with the keys and
   // values of all its slots if signals() has them. Threads as above; tables of one layer whose heads share a decision
-  // (AttentionWindow::whole_layer) only read each other's columns. Only if signals().at_decision().
+  // (AttentionWindow::whole_layer) only read each other's columns.
+  // Requires: signals().at_decision(); invalidate() was called for this cache.
   bool needs_eviction(const Cache& cache, int table, int coming, Phase phase) const;
   void score_table(Cache& cache, int table, Rows keys, Rows values, int coming, Phase phase,
                    const ExpectedQueries& queries = {}, const Interrupt* interrupt = nullptr);
-  // Forgets the victims that on_weights() selected: the tables are new, or were changed other than by plans. Call it
-  // before the first score_table().
+  // Forgets the victims that on_weights() selected: the tables are new, or were changed other than by plans.
   void invalidate(const Cache& cache);
-  void release(TableRange tables);                // frees memory of victims
-  void clear(const Cache& cache);                 // invalidates, and restores the first budgets
-  void save(ByteWriter& out) const;               // budgets, if budgets_change(); the window, if there is one
-  void load(ByteReader& in, const Cache& cache);  // after the cache was loaded; throws Error if they do not match
+  void release(TableRange tables);   // frees memory of victims
+  void clear(const Cache& cache);    // invalidates, and restores the first budgets
+  void save(ByteWriter& out) const;  // budgets, if budgets_change(); the window, if there is one
+  // Throws Error if they do not match. Requires: `cache` is loaded.
+  void load(ByteReader& in, const Cache& cache);
 
  private:
   void share_budgets(const Cache& cache, TableRange tables);
@@ -119,12 +126,12 @@ class Evictor {
   // How many of a table's `occupied` tokens have to be evicted.
   int due(const SlotTable& table, int t, int occupied, int coming, Phase phase) const;
   int due(const SlotTable& table, int t, int coming, Phase phase) const {
-    return due(table, t, table.occupied() - gone(t), coming, phase);
+    return due(table, t, table.occupied() - outside_count(t), coming, phase);
   }
   static int count(const Victims& of, int table) {
     return static_cast<int>(of.drop[static_cast<std::size_t>(table)].size());
   }
-  int gone(int table) const { return outside_.drop.empty() ? 0 : count(outside_, table); }  // with outside()
+  int outside_count(int table) const { return outside_.drop.empty() ? 0 : count(outside_, table); }  // with outside()
   Decision decide(const SlotTable& table, int t, int occupied, int coming, Phase phase) const;
   // Fills `chosen` with the `count` admitted tokens of the lowest scores, after the policy has scored them if it goes
   // by positions: tokens, or with mechanism `block` pages.
@@ -132,7 +139,7 @@ class Evictor {
   int interval(const SlotTable& table) const {
     return method_.schedule == Schedule::kPage ? method_.page_of(table.page_size()) : method_.interval;
   }
-  bool returns(int table) const { return !returns_.empty() && returns_[static_cast<std::size_t>(table)] != 0; }
+  bool drains(int table) const { return !draining_.empty() && draining_[static_cast<std::size_t>(table)] != 0; }
   void load_budgets(ByteReader& in, const HeadGeometry& geometry);
   bool moves() const { return method_.how().moves_rows; }
   PositionRange outside(const SlotTable& table, int t) const;
@@ -150,7 +157,7 @@ class Evictor {
   std::vector<int> next_victim_;      // [table] selected by find_next(), or kUnknown
   std::vector<TableWindow> windows_;  // [table]; empty: no table has one
   // [table] with Method::max_drop: evictions have begun, and go on in each step until the budget is reached.
-  std::vector<std::uint8_t> returns_, returns_then_;  // now, and once victims() are dropped
+  std::vector<std::uint8_t> draining_, draining_next_;  // now, and once victims() are dropped
 };
 
 }  // namespace palimpsest

@@ -47,7 +47,7 @@ std::string option(C c, std::string_view key) {
   return get_option(c.method, key);
 }
 
-// Of the method at its own budget; protected shares grow with the budget.
+// The min budget, given protected shares at the method's own budget; they grow with it.
 long long min_budget(const Method& m) {
   return static_cast<long long>(m.sinks()) + m.recent() + m.pinned() + m.set_aside() + 1;
 }
@@ -68,10 +68,8 @@ bool sets_clusters(const Method& m) {
 
 // The first option that is set, and that the policy does not have; empty: none.
 std::string foreign_option(C c) {
-  std::vector<std::string_view> own;
-  if (evicts(c) && c.method.policy != kAutoPolicy) own = make_policy(c.method.policy)->option_names();
-  for (const char* key : {"score", "window", "pooling", "kernel"})
-    if (option(c, key) != "auto" && std::ranges::find(own, key) == own.end()) return key;
+  for (const auto& [key, value] : c.method.of_policy)
+    if (!has_option(c.method.policy, key)) return key;
   return "";
 }
 
@@ -287,12 +285,6 @@ constexpr auto kTable = std::to_array<Requirement>({
        const std::string key = foreign_option(c);
        return fmt::format("{} {} with policy {}, which has no such option: leave it out", key, option(c, key),
                           c.method.policy);
-     }},
-    {Scope::kMethod, "kernel: odd", [](C c) { return c.method.of_policy.kernel != 0; },
-     [](C c) { return c.method.of_policy.kernel % 2 == 1; },
-     [](C c) {
-       return fmt::format("kernel {} is even: it has as many neighbours on both sides; use {} or {}",
-                          c.method.of_policy.kernel, c.method.of_policy.kernel - 1, c.method.of_policy.kernel + 1);
      }},
     {Scope::kMethod, "merge: range", merges,
      [](C c) { return !knows_budget(c) || static_cast<long long>(c.method.budget) * c.method.gamma <= kMaxTokens; },

@@ -24,7 +24,7 @@ namespace palimpsest {
 // Whether each token of a text evicts another, and which one is known when the model has read the token in front: the
 // policy goes by positions, or, in place, by the weights of each step or by the keys and values of new tokens.
 inline bool victims_follow_from_text(const Method& m, const Signals& signals) {
-  const bool in_layers = m.mechanism == Mechanism::kInPlace && !signals.at_decision() && !signals.query_moments;
+  const bool in_layers = m.mechanism == Mechanism::kInPlace && !signals.at_decision();
   return m.evicts() && m.cache && m.interval == 1 && !m.how().whole_pages && !m.splits_at_decisions() &&
          (signals.positions_only() || in_layers) &&
          (m.schedule == Schedule::kStep || m.schedule == Schedule::kPromptStep);

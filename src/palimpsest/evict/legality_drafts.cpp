@@ -68,7 +68,7 @@ constexpr auto kDrafts = std::to_array<Requirement>({
      }},
     {Scope::kTarget, "drafts: ranks", [](C c) { return drafts(c) && (drops_each(c) || has_windows(c)); },
      [](C c) {
-       return !unrotated_keys(c.rule.rotation) && ((!c.rule.rank_distance && !c.rule.two_query) || c.rule.window > 0);
+       return !unrotated_keys(c.rule.rotation) && ((!c.rule.rank_distance && !c.rule.two_query) || c.rule.has_window());
      },
      [](C c) -> std::string {
        if (has_windows(c))

@@ -57,10 +57,10 @@ HWY_INLINE void update_lowest(const float* score, const std::int32_t* relative, 
     other = hn::Min(other, candidate(n + lanes));
   }
   if (n < count) min = hn::Min(min, candidate(n));
-  const auto here = hn::MinOfLanes(df, hn::Min(min, other));
-  if (hn::GetLane(here) > lowest.score) return;  // false if lowest.score is NaN: score_below() decides
+  const auto tile_min = hn::MinOfLanes(df, hn::Min(min, other));
+  if (hn::GetLane(tile_min) > lowest.score) return;  // false if lowest.score is NaN: score_below() decides
   for (n = 0; n < count; n += lanes) {
-    const auto found = hn::And(admitted(n), hn::Eq(number(n), here));
+    const auto found = hn::And(admitted(n), hn::Eq(number(n), tile_min));
     if (hn::AllFalse(df, found)) continue;
     for (std::uint64_t bits = hn::BitsFromMask(df, found); bits != 0; bits &= bits - 1) {
       const int i = n + std::countr_zero(bits);

@@ -1,5 +1,7 @@
 #include "palimpsest/evict/method.h"
 
+#include "palimpsest/evict/auto.h"
+
 namespace palimpsest {
 
 std::pair<std::size_t, int> Method::pins_at_start() const {
@@ -12,22 +14,7 @@ std::pair<std::size_t, int> Method::pins_at_start() const {
 
 const std::vector<MethodRow>& methods() {
   static const std::vector<MethodRow> table = {
-      {"auto",
-       "-",
-       "keeps all tokens while memory and the trained context allow; then 4 sinks, the newest quarter, and of the "
-       "older tokens those whose keys differ from the mean key (keydiff), with the heads' shares of MODEL.profile. "
-       "Without that file and with a smaller budget a prompt is read first, and keeps at its end what its last 32 "
-       "queries attend to (critical). Tokens keep their positions while the text fits the trained context, and are "
-       "renumbered from then on. Pins the system prompt of chats",
-       {.name = std::string(kAutoMethod),
-        .policy = std::string(kAutoPolicy),
-        .protection = {.sinks = 4, .recent = Share::of_budget(0.25)},
-        .budget = kAutoBudget,
-        .split = Split::kAuto,
-        .schedule = Schedule::kPromptStep,
-        .prompt_max = kAutoBudget,
-        .interval = 16,
-        .positions = Positions::kAuto}},
+      auto_row(),
       {"full", "-", "no eviction: memory grows with every token", {}},
       {"streaming",
        "arXiv 2309.17453",

@@ -75,8 +75,6 @@ enum class Similarity { kProduct, kKey, kValue, kClipped };
 // (EMS); or the unit vector in its direction.
 enum class MergedKey { kMean, kUnit };
 
-inline constexpr int kMaxWindow = 4096, kMaxKernel = 255;  // of PolicyOptions
-
 // The score of a page: the mean of its tokens' scores; or, for ||v|| / ||k||, the ratio of the norms of all its values
 // and keys (PagedEviction, algorithm 1 and line 6 of algorithm 3).
 enum class PageScore { kMean, kNorms };
@@ -148,7 +146,7 @@ struct Method {
   const MechanismTraits& how() const { return traits(mechanism); }
   bool evicts() const { return budget != 0 && interval > 0; }
   bool bounded() const { return evicts() && schedule != Schedule::kPrompt; }  // constant memory
-  // Of a budget: the method's, or a head's.
+  // `of_budget`: the method's budget, or a head's.
   int target(int of_budget) const { return of_budget - headroom; }
   int target() const { return target(budget); }
   int max_tokens(int of_budget) const { return target(of_budget) + interval - (evict_after ? 0 : 1); }
@@ -194,8 +192,8 @@ struct MethodRow {
   Method preset;
 };
 const std::vector<MethodRow>& methods();
-inline constexpr std::string_view kAutoMethod = "auto";  // the default of run, chat and serve: see evict/resolve.cpp
-inline constexpr std::string_view kAutoPolicy = "auto";  // its policy: see evict/resolve.cpp
+inline constexpr std::string_view kAutoMethod = "auto";  // the default of run, chat and serve: see evict/auto.h
+inline constexpr std::string_view kAutoPolicy = "auto";  // its policy: see evict/auto.h
 
 // "NAME" or "NAME:key=value,key=value". Throws Error. Does not validate: flags may follow.
 Method parse_method(std::string_view text);
@@ -215,7 +213,7 @@ void add_pins(Method& method, std::span<const PositionRange> pins);
 std::string spell_protection(const Method& method);
 
 struct MethodKey {
-  std::string_view name, values, meaning;
+  std::string name, values, meaning;
 };
 std::vector<MethodKey> method_keys();  // for help texts
 

@@ -141,7 +141,7 @@ int MethodPlan::budget_of(int head) const {
   return budgets_.empty() ? method_.budget : budgets_[static_cast<std::size_t>(head)];
 }
 
-// Of the head's layer; none if tokens outside it cannot be dropped.
+// The window of the head's layer; none if tokens outside it cannot be dropped.
 TableWindow MethodPlan::window_of(int head) const {
   if (!cache_.pages || !method_.cache) return {};
   return {.size = cache_.geometry.layer_geometry(head).window, .budget_changes = method_.budgets_change()};
@@ -170,16 +170,16 @@ void MethodPlan::keep_windows() {
 // it has none: ranks are counted from the oldest token that is left, sink or not, so one query meets all. (The kernels
 // apply the layer's window as well.)
 void MethodPlan::name_head_windows() {
-  if (rule_.window == 0 && !rule_.two_query) return;
+  if (!rule_.has_window() && !rule_.two_query) return;
   const bool by_rank = unrotated_keys(rule_.rotation) || rule_.rank_distance;
-  bool differ = rule_.window > 0 && method_.split != Split::kUniform;
+  bool differ = rule_.has_window() && method_.split != Split::kUniform;
   for (int head = 0; head < cache_.geometry.heads(); ++head) {
     const bool holds = holds_window(head);
     differ = differ || holds;
-    head_windows_.push_back(holds && !by_rank  ? cache_.geometry.layer_geometry(head).window
-                            : holds            ? INT32_MAX
-                            : rule_.window > 0 ? method_.max_tokens(budget_of(head)) - rule_.sinks
-                                               : INT32_MAX);
+    head_windows_.push_back(holds && !by_rank    ? cache_.geometry.layer_geometry(head).window
+                            : holds              ? INT32_MAX
+                            : rule_.has_window() ? method_.max_tokens(budget_of(head)) - rule_.sinks
+                                                 : INT32_MAX);
   }
   if (differ) rule_.head_window = head_windows_;
 }

@@ -162,10 +162,6 @@ AttentionRule attention_rule(const Method& method, PositionKind kind);
 // tokens (policy recent); learned positions stay original. Throws Error if there is no such budget.
 Method resolve(const Method& method, const PlanTarget& target);
 
-// Whether `auto`, or a method of uniform budgets if the client `marked` it, pins a system prompt of so many tokens: at
-// most a quarter of the budget.
-bool pins_system_prompt(const Method& method, std::size_t tokens, bool marked = false);
-
 // What a sequence holds in decode, at the method's budget, without working memory. Upper bound. `pages`: the size that
 // is called that of the cache, in whole pages as Cache::bytes_in_use(); all other places take it from here.
 PlanBytes decode_bytes(const MethodPlan& plan);

@@ -1,4 +1,6 @@
 // Methods as text: one table of keys is used to parse, to print and for help.
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -28,22 +30,20 @@ constexpr std::array<Text, 2> kPageScores = {"mean", "norms"};
 constexpr std::array<Text, 2> kMergePositions = {"representative", "own"};
 constexpr std::array<Text, 4> kSimilarities = {"product", "key", "value", "clipped"};
 constexpr std::array<Text, 2> kMergedKeys = {"mean", "unit"};
-constexpr std::array<Text, 4> kScores = {"auto", "global", "local", "both"};
-constexpr std::array<Text, 4> kPooling = {"auto", "avg", "max", "none"};
 constexpr std::array<Text, 2> kEvict = {"before", "after"};
 constexpr std::array<Text, 2> kSwitch = {"off", "on"};
 
 struct Key {
   Text name, values, meaning;
   void (*set)(Method&, Text key, Text value);
-  std::string (*get)(const Method&);
+  std::string (*get)(const Method&, Text key);
 };
 
 template <int Method::*Field, int Min>
 constexpr auto set_count =
     [](Method& m, Text key, Text value) { m.*Field = static_cast<int>(parse_integer(value, key, Min, kMaxTokens)); };
 template <int Method::*Field>
-constexpr auto get_count = [](const Method& m) { return std::to_string(m.*Field); };
+constexpr auto get_count = [](const Method& m, Text) { return std::to_string(m.*Field); };
 
 template <auto Field, const auto& Names>
 constexpr auto set_choice = [](Method& m, Text key, Text value) {
@@ -51,24 +51,8 @@ constexpr auto set_choice = [](Method& m, Text key, Text value) {
   field = static_cast<std::remove_reference_t<decltype(field)>>(parse_choice(value, key, Names));
 };
 template <auto Field, const auto& Names>
-constexpr auto get_choice = [](const Method& m) { return std::string(Names[static_cast<std::size_t>(m.*Field)]); };
-
-// Options of policies: "auto" is the policy's own.
-template <int PolicyOptions::*Field, int Max>
-constexpr auto set_own_count = [](Method& m, Text key, Text value) {
-  m.of_policy.*Field = value == "auto" ? 0 : static_cast<int>(parse_integer(value, key, 1, Max));
-};
-template <int PolicyOptions::*Field>
-constexpr auto get_own_count =
-    [](const Method& m) { return m.of_policy.*Field == 0 ? "auto" : std::to_string(m.of_policy.*Field); };
-template <auto Field, const auto& Names>
-constexpr auto set_own_choice = [](Method& m, Text key, Text value) {
-  auto& field = m.of_policy.*Field;
-  field = static_cast<std::remove_reference_t<decltype(field)>>(parse_choice(value, key, Names));
-};
-template <auto Field, const auto& Names>
-constexpr auto get_own_choice =
-    [](const Method& m) { return std::string(Names[static_cast<std::size_t>(m.of_policy.*Field)]); };
+constexpr auto get_choice =
+    [](const Method& m, Text) { return std::string(Names[static_cast<std::size_t>(m.*Field)]); };
 
 // Sorted, disjoint, not adjacent.
 std::vector<PositionRange> merged(std::vector<PositionRange> pins) {
@@ -106,7 +90,7 @@ constexpr auto set_share = [](Method& m, Text key, Text value) {
   }
 };
 template <Share Protection::*Field>
-constexpr auto get_share = [](const Method& m) {
+constexpr auto get_share = [](const Method& m, Text) {
   const Share& share = m.protection.*Field;
   return share == Protection::kHalf ? "half"
          : share.part > 0           ? fmt::format("{}", share.part)
@@ -132,7 +116,7 @@ void set_pins(Method& m, Text key, Text value) {
   }
   m.protection.pins = merged(std::move(pins));
 }
-std::string get_pins(const Method& m) {
+std::string get_pins(const Method& m, Text) {
   std::string out;
   for (const PositionRange& pin : m.protection.pins)
     out += fmt::format("{}{}-{}", out.empty() ? "" : "+", pin.first, pin.last - 1);
@@ -150,7 +134,7 @@ void set_budget(Method& m, Text key, Text value) {
     m.budget = static_cast<int>(parse_integer(value, key, 0, kMaxTokens));
   }
 }
-std::string get_budget(const Method& m) {
+std::string get_budget(const Method& m, Text) {
   return m.budget == kAutoBudget   ? "auto"
          : m.budget == kByteBudget ? spell_bytes(m.budget_bytes)
                                    : std::to_string(m.budget);
@@ -158,11 +142,12 @@ std::string get_budget(const Method& m) {
 
 constexpr std::array kKeys = {
     Key{"policy", "NAME", "one of the list below, none, or auto: what the preset auto chooses", set_policy,
-        [](const Method& m) { return m.policy; }},
+        [](const Method& m, Text) { return m.policy; }},
     Key{"budget", "TOKENS|256MiB", "max tokens kept, the new one included, or bytes; auto: the trained context",
         set_budget, get_budget},
     Key{"split", "HOW|FILE", "by head: uniform, pyramid, ada, duo, profile, auto, FILE (layer head 64, 1.5x)",
-        [](Method& m, Text, Text value) { m.split = Split(value); }, [](const Method& m) { return m.split.text(); }},
+        [](Method& m, Text, Text value) { m.split = Split(value); },
+        [](const Method& m, Text) { return m.split.text(); }},
     Key{"sinks", "TOKENS|0.1", "first tokens, never evicted; 0.1 or half: a share of the budget",
         set_share<&Protection::sinks>, get_share<&Protection::sinks>},
     Key{"recent", "TOKENS|0.1", "newest tokens, never evicted; 0.1 or half: a share of the budget",
@@ -174,7 +159,7 @@ constexpr std::array kKeys = {
         [](Method& m, Text key, Text value) {
           m.prompt_max = value == "auto" ? kAutoBudget : static_cast<int>(parse_integer(value, key, 0, kMaxTokens));
         },
-        [](const Method& m) { return m.prompt_max == kAutoBudget ? "auto" : std::to_string(m.prompt_max); }},
+        [](const Method& m, Text) { return m.prompt_max == kAutoBudget ? "auto" : std::to_string(m.prompt_max); }},
     Key{"every", "TOKENS", "evict when this many tokens exceed budget - slack (Lazy Pruning's R); 0: never",
         set_count<&Method::interval, 0>, get_count<&Method::interval>},
     Key{"slack", "TOKENS", "part of the budget that evictions leave free", set_count<&Method::headroom, 0>,
@@ -193,14 +178,14 @@ constexpr std::array kKeys = {
         [](Method& m, Text key, Text value) {
           m.page = value == "auto" ? 0 : static_cast<int>(parse_integer(value, key, 1, kMaxTokens));
         },
-        [](const Method& m) { return m.page == 0 ? "auto" : std::to_string(m.page); }},
+        [](const Method& m, Text) { return m.page == 0 ? "auto" : std::to_string(m.page); }},
     Key{"page-score", "HOW", "block: mean of its tokens' scores; norms: of all values over of all keys",
         set_choice<&Method::page_score, kPageScores>, get_choice<&Method::page_score, kPageScores>},
     Key{"gamma", "1..4096", "merge: max tokens remembered, as a multiple of the budget; 1: no merging",
         set_count<&Method::gamma, 1>, get_count<&Method::gamma>},
     Key{"tau", "0..1", "merge: min similarity of a token to the one it is merged into; 1: no merging",
         [](Method& m, Text key, Text value) { m.tau = static_cast<float>(parse_real(value, key, 0, 1)); },
-        [](const Method& m) { return fmt::format("{}", m.tau); }},
+        [](const Method& m, Text) { return fmt::format("{}", m.tau); }},
     Key{"similarity", "OF", "merge: cosine of key, value, product of both; clipped: negative ones as 0",
         set_choice<&Method::similarity, kSimilarities>, get_choice<&Method::similarity, kSimilarities>},
     Key{"merged-key", "HOW", "merge: mean of unit keys, or unit: at its direction's full length",
@@ -215,36 +200,42 @@ constexpr std::array kKeys = {
         [](Method& m, Text key, Text value) {
           m.references = static_cast<int>(parse_integer(value, key, 1, kMaxReferences));
         },
-        [](const Method& m) { return std::to_string(m.references); }},
+        [](const Method& m, Text) { return std::to_string(m.references); }},
     Key{"positions", "WHICH", "original: in the text; cache: rank in the cache; auto: original, then cache",
         set_choice<&Method::positions, kPositions>, get_choice<&Method::positions, kPositions>},
     Key{"rerotate", "HOW", "cache positions: auto, two-query, fused, cached-half, recompute or delta",
         set_choice<&Method::rerotate, kRerotate>, get_choice<&Method::rerotate, kRerotate>},
-    Key{"score", "WHICH", "global-local: attention from all queries, the last (local), or both (auto)",
-        set_own_choice<&PolicyOptions::score, kScores>, get_own_choice<&PolicyOptions::score, kScores>},
-    Key{"window", "QUERIES|auto", "snapkv, critical, global-local: the last queries; protect as many; auto: 32",
-        set_own_count<&PolicyOptions::window, kMaxWindow>, get_own_count<&PolicyOptions::window>},
-    Key{"pooling", "HOW", "snapkv, critical, global-local: avg, max or none; auto: the paper's",
-        set_own_choice<&PolicyOptions::pooling, kPooling>, get_own_choice<&PolicyOptions::pooling, kPooling>},
-    Key{"kernel", "TOKENS|auto", "snapkv, critical, global-local: neighbours that are pooled, odd; auto: 7",
-        set_own_count<&PolicyOptions::kernel, kMaxKernel>, get_own_count<&PolicyOptions::kernel>},
     Key{"scorer", "auto|FILE", "of a policy made for one model; auto: NAME.scorer, .kvzap, ... by NAME.gguf",
-        [](Method& m, Text, Text value) { m.scorer = value; }, [](const Method& m) { return m.scorer; }},
+        [](Method& m, Text, Text value) { m.scorer = value; }, [](const Method& m, Text) { return m.scorer; }},
     Key{"cache", "on|off", "off: baseline that recomputes the last `budget` tokens for every token",
         set_choice<&Method::cache, kSwitch>, get_choice<&Method::cache, kSwitch>},
 };
 
-const Key& key_named(Text name) {
-  std::array<Text, kKeys.size()> names;
-  for (std::size_t i = 0; i < kKeys.size(); ++i) names[i] = kKeys[i].name;
-  return kKeys[parse_choice(name, "method option", names)];
+// ... and the options of policies.
+std::vector<Key> all_keys() {
+  std::vector<Key> keys(kKeys.begin(), kKeys.end());
+  for (const OptionText& option : policy_options())
+    keys.push_back({option.name, option.values, option.meaning,
+                    [](Method& m, Text key, Text value) { set_policy_option(m.of_policy, m.policy, key, value); },
+                    [](const Method& m, Text key) {
+                      const auto found = m.of_policy.find(key);
+                      return found == m.of_policy.end() ? "auto" : found->second;
+                    }});
+  return keys;
+}
+
+Key key_named(Text name) {
+  const std::vector<Key> keys = all_keys();
+  std::vector<Text> names;
+  for (const Key& key : keys) names.push_back(key.name);
+  return keys[parse_choice(name, "method option", names)];
 }
 
 std::string changes_from(const Method& preset, const Method& m) {
   std::string out;
-  for (const Key& key : kKeys) {
-    const std::string value = key.get(m);
-    if (value != key.get(preset)) out += fmt::format("{}{}={}", out.empty() ? "" : ",", key.name, value);
+  for (const Key& key : all_keys()) {
+    const std::string value = key.get(m, key.name);
+    if (value != key.get(preset, key.name)) out += fmt::format("{}{}={}", out.empty() ? "" : ",", key.name, value);
   }
   return out;
 }
@@ -256,7 +247,7 @@ void set_option(Method& method, Text key, Text value) {
     key = "merge-position";
     if (value == "centre") value = "representative";
   }
-  const Key& found = key_named(key);
+  const Key found = key_named(key);
   found.set(method, found.name, value);
 }
 
@@ -269,7 +260,7 @@ void add_pins(Method& method, std::span<const PositionRange> pins) {
 }
 
 std::string get_option(const Method& method, Text key) {
-  return key_named(key).get(method);
+  return key_named(key).get(method, key);
 }
 
 Method parse_method(Text text) {
@@ -285,13 +276,9 @@ Method parse_method(Text text) {
 }
 
 std::string spell_out(const Method& m) {
-  std::string out = m.name;
-  for (const Key& key : kKeys) {
-    out += &key == kKeys.data() ? ':' : ',';
-    out += key.name;
-    out += '=';
-    out += key.get(m);
-  }
+  std::string out;
+  for (const Key& key : all_keys())
+    out += fmt::format("{}{}={}", out.empty() ? m.name + ":" : ",", key.name, key.get(m, key.name));
   return out;
 }
 
@@ -322,7 +309,11 @@ std::string spell_protection(const Method& m) {
 
 std::vector<MethodKey> method_keys() {
   std::vector<MethodKey> keys;
-  for (const Key& key : kKeys) keys.push_back({key.name, key.values, key.meaning});
+  for (const Key& key : all_keys()) {
+    const std::vector<Text> owners = policies_with_option(key.name);  // of all policies: none
+    const std::string of = owners.empty() ? "" : fmt::format("{}: ", fmt::join(owners, ", "));
+    keys.push_back({std::string(key.name), std::string(key.values), of + std::string(key.meaning)});
+  }
   return keys;
 }
 

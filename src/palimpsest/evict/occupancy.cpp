@@ -68,7 +68,7 @@ OfHead of_head(const MethodPlan& plan, long long prompt, long long tokens, int b
                    .evicted = known ? std::max(evicted, held - m.target(budget) + 1) : held};
     return out;
   }
-  if (m.windowed() && plan.rule().window == 0) {  // chunks that fit every head, see Sequence::make_room
+  if (m.windowed() && !plan.rule().has_window()) {  // chunks that fit every head, see Sequence::make_room
     out.prefill = {.tokens = at_most(full),
                    .inserted = std::clamp<long long>(prompt, 1, std::min<long long>(chunk, full - budget + min)),
                    .evicted = evicted};

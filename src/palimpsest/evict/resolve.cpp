@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "palimpsest/core/error.h"
-#include "palimpsest/evict/legality.h"
+#include "palimpsest/evict/auto.h"
 #include "palimpsest/evict/method_plan.h"
 
 namespace palimpsest {
@@ -17,15 +17,16 @@ int largest_budget(Method method, PlanTarget target, int max, const Fits& fits) 
   const std::string given = get_option(method, "budget");
   const int prompt_max = method.prompt_max;
   bool any = false;
-  std::size_t least = 0;  // bytes of the smallest plan that does not fit
+  std::size_t smallest = 0;  // bytes of the smallest plan that does not fit
   const auto holds = [&](int budget) {
     method.budget = budget;
     if (prompt_max == kAutoBudget) method.prompt_max = budget;
     try {
       const MethodPlan plan(method, target);
-      if (fits(plan)) return any = true;
-      least = cache_bytes(plan);
-      return false;
+      const bool fit = fits(plan);
+      any = any || fit;
+      if (!fit) smallest = cache_bytes(plan);
+      return fit;
     } catch (const Error&) {
       return true;
     }
@@ -38,11 +39,11 @@ int largest_budget(Method method, PlanTarget target, int max, const Fits& fits) 
     else
       high = middle - 1;
   }
-  if (!any && least > 0)
+  if (!any && smallest > 0)
     fail(
         "budget {}: the smallest cache of this method takes {} bytes, and a prompt's chunk as much as its tokens: give "
         "more, protect fewer tokens, or choose a smaller --prefill-chunk or --page-size",
-        given, least);
+        given, smallest);
   return low;
 }
 
@@ -62,33 +63,6 @@ bool fits_context(const MethodPlan& plan) {
     return true;
   const auto reading = plan.occupancies(kAnyPrompt, -1).prefill;
   return std::ranges::max(reading, {}, &Occupancy::tokens).tokens <= trained;
-}
-
-// Where a prompt is compressed at its end, by its last queries, which may be the question; where tokens are evicted as
-// they come, by differences of keys, which keep what nobody has asked for yet. With one share for all heads that alone
-// would forget what the question asks for (docs/decisions/0042-auto-on-real-models.md).
-std::string_view policy_at(bool prompts_end) {
-  return prompts_end ? "critical" : "keydiff";
-}
-
-// Split::kAuto: shares of heads by `palimpsest fit`, where heads may have budgets of their own
-// (docs/decisions/0043-auto-shares.md). Not on devices, where all heads have the slots of the fullest.
-Split split_of(Method m, const PlanTarget& target) {
-  if (target.profile_file.empty() || !target.shape.pages || !m.evicts()) return Split::kUniform;
-  m.split = Split::kProfile;
-  const Candidate with_shares{.method = m, .signals = make_policy(m.policy, m.of_policy)->signals()};
-  return is_legal(Scope::kMethod, with_shares) && is_legal(Scope::kPolicy, with_shares) ? m.split : Split::kUniform;
-}
-
-Method adapted(Method m, const PlanTarget& target) {
-  if (m.policy == kAutoPolicy && !target.shape.pages) {  // a device has no keys at hand to compare
-    m.policy = "recent";
-    m.schedule = Schedule::kStep;  // a prompt's end tells it nothing
-  }
-  if (m.schedule != Schedule::kPromptStep && m.prompt_max == kAutoBudget) m.prompt_max = 0;
-  if (m.name == kAutoMethod && target.positions == PositionKind::kLearned) m.positions = Positions::kOriginal;
-  if (m.name == kAutoMethod && m.positions == Positions::kAuto && m.windowed()) m.positions = Positions::kCache;
-  return m;
 }
 
 int of_context(const Method& method, const PlanTarget& target) {
@@ -128,11 +102,6 @@ int whole_prompt(Method method, const PlanTarget& target) {
 
 }  // namespace
 
-bool pins_system_prompt(const Method& method, std::size_t tokens, bool marked) {
-  return (method.name == kAutoMethod || (marked && method.split == Split::kUniform)) && method.budget > 0 &&
-         tokens <= static_cast<std::size_t>(method.budget) / 4;
-}
-
 PlanBytes decode_bytes(const MethodPlan& plan) {
   PlanBytes bytes = plan.bytes(1, plan.method().bounded() ? -1 : std::max(1, plan.method().budget));
   bytes.scratch = bytes.hidden = 0;
@@ -144,17 +113,7 @@ std::size_t cache_bytes(const MethodPlan& plan) {
 }
 
 Method resolve(const Method& method, const PlanTarget& target) {
-  Method out = adapted(method, target);
-  const bool chooses = out.policy == kAutoPolicy;
-  if (chooses) out.policy = policy_at(out.waits_for_prompt() && method.budget != kAutoBudget);
-  if (out.split == Split::kAuto) out.split = split_of(out, target);
-  // With shares of heads keydiff keeps what is asked for later, and what is asked at the prompt's end, without holding
-  // the prompt (docs/decisions/0047-auto-as-tokens-come.md).
-  if (chooses && out.split == Split::kProfile && method.prompt_max == kAutoBudget) {
-    out.policy = policy_at(false);
-    out.schedule = Schedule::kStep;
-    out.prompt_max = 0;
-  }
+  Method out = choose_auto(method, target);
   if (method.budget == kByteBudget) {
     out.budget = of_bytes(out, target);
     out.budget_bytes = 0;
@@ -164,7 +123,7 @@ Method resolve(const Method& method, const PlanTarget& target) {
     if (out.prompt_max == kAutoBudget) out.prompt_max = out.budget;
   }
   if (out.prompt_max == kAutoBudget) out.prompt_max = whole_prompt(out, target);
-  if (chooses && out.prompt_max > 0 && out.prompt_max <= out.budget) out.policy = policy_at(false);
+  revise_auto(method, target, out);
   return out;
 }
 

@@ -24,12 +24,14 @@ class Scorer {
   // Scores that follow from positions; nothing for policies that read more.
   void score_positions(SlotTable& table) const;
   // By a step's attention weights, and by keys and values of the tokens that it inserted, oldest first: to `table`,
-  // table `t` or a copy. Requires: !signals().at_decision().
+  // table `t` or a copy.
+  // Requires: !signals().at_decision().
   void score_by_weights(SlotTable& table, int t, const Rows& weights) const;
   void score_inserted(SlotTable& table, int t, Rows keys, Rows values) const;
   // By what a decision looks at: keys and values of all slots if signals() has them; they may be empty if reads_rows()
   // says so. Threads may call it for different tables at the same time; tables of one layer whose heads share a
-  // decision (AttentionWindow::whole_layer) only read each other's columns. Requires: signals().at_decision().
+  // decision (AttentionWindow::whole_layer) only read each other's columns.
+  // Requires: signals().at_decision().
   void score_table(Cache& cache, int t, Rows keys, Rows values, const ExpectedQueries& queries,
                    const Interrupt* interrupt) const;
   bool reads_rows(const Cache& cache, int table) const {

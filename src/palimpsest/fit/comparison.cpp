@@ -5,6 +5,7 @@
 #include "palimpsest/engine/sequence/repeat.h"
 #include "palimpsest/eval/needle.h"
 #include "palimpsest/eval/perplexity.h"
+#include "palimpsest/evict/auto.h"
 #include "palimpsest/text/chat_template.h"
 
 namespace palimpsest {
@@ -15,11 +16,11 @@ constexpr int kQuestionChunk = 256, kPerplexityChunk = 32;  // tokens; small, si
 }  // namespace
 
 std::vector<ComparisonRow> comparison_rows(const FittedFiles& files, bool rotary, bool all) {
-  const std::string keydiff = "auto:schedule=step,policy=keydiff,split=uniform",
+  const std::string chosen = fmt::format("auto:schedule=step,policy={},split=uniform", kPolicyAsTokensCome),
                     kvzap = "auto:schedule=step,policy=kvzap,split=uniform";
   std::vector<ComparisonRow> rows = {
-      {"auto, not fitted (keydiff)", keydiff},
-      {"auto, fitted (keydiff)", keydiff, "", files.profile},
+      {fmt::format("auto, not fitted ({})", kPolicyAsTokensCome), chosen},
+      {fmt::format("auto, fitted ({})", kPolicyAsTokensCome), chosen, "", files.profile},
       {"kvzap", kvzap, files.kvzap},
       {"kvzap:split=profile", kvzap, files.kvzap, files.profile},
       {"streaming", "streaming"},

@@ -103,14 +103,14 @@ bool Fit::run(const Progress& progress) {
 bool Fit::write(const Progress& progress) {
   if (!own_) return true;
   const long long total = static_cast<long long>(options_.texts) * options_.tokens;
-  const auto told = [&](long long done) {
+  const auto report = [&](long long done) {
     return progress(Stage::kWrite, static_cast<long long>(state_.texts.size()) * options_.tokens + done, total);
   };
-  if (!told(0)) return false;
+  if (!report(0)) return false;
   while (static_cast<int>(state_.texts.size()) < options_.texts) {
     const int first = static_cast<int>(state_.texts.size()), count = std::min(kOwnTextBatch, options_.texts - first);
     auto texts = write_texts(decoder_, vocabulary_, first, count, options_.tokens,
-                             [&](long long done, long long) { return told(done); });
+                             [&](long long done, long long) { return report(done); });
     if (texts.empty()) return false;
     for (auto& text : texts) state_.texts.push_back(std::move(text));
     save();
@@ -121,15 +121,18 @@ bool Fit::write(const Progress& progress) {
 bool Fit::read(const Progress& progress) {
   const std::vector<TokenId> instruction = repeat_instruction(*vocabulary_);
   const long long total = 2LL * static_cast<long long>(state_.texts.size()) * options_.tokens;
-  const auto told = [&](long long done) {
+  const auto report = [&](long long done) {
     return progress(Stage::kRead, 2LL * state_.sums->texts() * options_.tokens + done, total);
   };
-  if (!told(0)) return false;
+  if (!report(0)) return false;
   while (at(state_.sums->texts()) < state_.texts.size()) {
     const auto& text = state_.texts[at(state_.sums->texts())];
     bool complete = true;
-    const Observation of = observe(*decoder_, text, instruction, state_.sums->queries(),
-                                   [&](long long done, long long) { return complete = told(done); });
+    const Observation of =
+        observe(*decoder_, text, instruction, state_.sums->queries(), [&](long long done, long long) {
+          complete = report(done);
+          return complete;
+        });
     if (!complete) return false;  // the sums have part of a text's queries: they end with this program
     state_.sums->add(of, options_.profile.keep);
     save();
@@ -141,15 +144,17 @@ bool Fit::find_heads(const Progress& progress) {
   const int count = std::min(options_.far_texts, static_cast<int>(state_.texts.size()));
   const long long total = static_cast<long long>(count) * options_.tokens;
   state_.far.resize(at(decoder_->model().hyper().geometry.heads()));
-  const auto told = [&](long long done) {
+  const auto report = [&](long long done) {
     return progress(Stage::kHeads, static_cast<long long>(state_.far_texts) * options_.tokens + done, total);
   };
-  if (!told(0)) return false;
+  if (!report(0)) return false;
   while (state_.far_texts < count) {
     bool complete = true;
-    const auto far =
-        far_attention(*decoder_, state_.texts[at(state_.far_texts)], options_.far_sinks, options_.far_recent,
-                      [&](long long done, long long) { return complete = told(done); });
+    const auto far = far_attention(*decoder_, state_.texts[at(state_.far_texts)], options_.far_sinks,
+                                   options_.far_recent, [&](long long done, long long) {
+                                     complete = report(done);
+                                     return complete;
+                                   });
     if (!complete) return false;
     for (std::size_t head = 0; head < far.size(); ++head) state_.far[head] += far[head];
     ++state_.far_texts;

@@ -15,7 +15,7 @@
 
 namespace palimpsest {
 
-// Of a method at one budget (fit/comparison.h).
+// What a method reached at one budget (fit/comparison.h).
 struct FitResult {
   int asked = 0, right = 0;
   double nll = 0;  // mean loss of a token, nats

@@ -3,10 +3,12 @@
 #include <algorithm>
 
 #include "palimpsest/core/error.h"
+#include "palimpsest/engine/sequence/full_reader.h"
 
 namespace palimpsest {
 namespace {
 
+constexpr std::string_view kFitting = "fitting is supported";
 constexpr std::size_t kRepeatedPart = 512;  // tokens of a part with its instruction, as a session's chunk
 
 // Heads report concurrently, each to its own rows; layers one after the other, so they share rows of weights.
@@ -90,8 +92,7 @@ void keep_sums(Observation& of, int read) {
 
 void check_observable(Decoder& decoder) {
   const Hyperparameters& hyper = decoder.model().hyper();
-  if (!decoder.cache_options().pages)
-    fail("fitting is supported on the CPU's fast path only: leave out --portable, --device and --rpc");
+  FullReader::check(decoder, kFitting);
   const HeadGeometry& geometry = hyper.geometry;
   if (geometry.heads() == 0 || !geometry.is_uniform())
     fail(
@@ -103,11 +104,7 @@ Observation observe(Decoder& decoder, std::span<const TokenId> text, std::span<c
                     QuerySums& queries, const std::function<bool(long long done, long long total)>& progress) {
   check_observable(decoder);
   const Hyperparameters& hyper = decoder.model().hyper();
-  CacheOptions options = decoder.cache_options();
-  options.page_size = 64;
-  Cache cache(options);
-  AttentionRule rule;
-  if (hyper.positions() != PositionKind::kRotary) rule.rotation = Rotation::kNever;
+  FullReader reader(decoder, kFitting);
 
   Observation out;
   out.heads = hyper.geometry.heads();
@@ -119,7 +116,7 @@ Observation observe(Decoder& decoder, std::span<const TokenId> text, std::span<c
   out.values.resize(rows * at(out.value_width));
   out.repeated.resize(rows);
   out.end.resize(rows);
-  Observer observer(out, queries, cache);
+  Observer observer(out, queries, reader.cache());
   long long done = 0;
   const auto go_on = [&](std::size_t more) {
     done += static_cast<long long>(more);
@@ -128,12 +125,13 @@ Observation observe(Decoder& decoder, std::span<const TokenId> text, std::span<c
 
   for (auto rest = text; !rest.empty();) {
     const auto chunk = rest.first(std::min(std::size_t{kFitChunk}, rest.size()));
-    cache.insert(static_cast<int>(chunk.size()));
-    SequenceStep step{.cache = &cache, .rule = rule, .tokens = chunk, .receiver = &observer};
-    step.weights = observer.weights(cache.table(0).score().size());
-    step.report_kv = step.report_queries = true;
-    decoder.step({&step, 1});
-    keep_sums(out, static_cast<int>(cache.next()));
+    reader.read(chunk, [&](SequenceStep& step) {
+      step.receiver = &observer;
+      step.weights = observer.weights(reader.slots());
+      step.report_kv = true;
+      step.report_queries = true;
+    });
+    keep_sums(out, static_cast<int>(reader.cache().next()));
     rest = rest.subspan(chunk.size());
     if (!go_on(chunk.size())) return out;
   }
@@ -143,12 +141,12 @@ Observation observe(Decoder& decoder, std::span<const TokenId> text, std::span<c
     std::vector<TokenId> part(instruction.begin(), instruction.end());
     const auto chunk = rest.first(std::min(kRepeatedPart - part.size(), rest.size()));
     part.insert(part.end(), chunk.begin(), chunk.end());
-    cache.insert(static_cast<int>(part.size()));
-    SequenceStep step{.cache = &cache, .rule = rule, .tokens = part, .receiver = &observer};
-    step.weights = observer.weights(cache.table(0).score().size());
-    step.weight_reduction = WeightReduction::kMaxOverAll;
-    decoder.step({&step, 1});
-    cache.undo(static_cast<int>(part.size()));
+    reader.read(part, [&](SequenceStep& step) {
+      step.receiver = &observer;
+      step.weights = observer.weights(reader.slots());
+      step.request.weight_reduction = WeightReduction::kMaxOverAll;
+    });
+    reader.undo(part.size());
     rest = rest.subspan(chunk.size());
     if (!go_on(chunk.size())) return out;
   }

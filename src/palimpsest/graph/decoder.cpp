@@ -223,7 +223,7 @@ void Decoder::prepare(std::span<const SequenceStep> sequences) {
   const bool to_the_end = layers.last == d.model->hyper().layers;
   const int rows = to_the_end ? static_cast<int>(d.step.rows().size()) : d.step.tokens();
   // With other sequences in the step, rows that are not in panels depend on the company anyway.
-  const bool rows_alone = sequences.size() == 1 && sequences.front().drafts;
+  const bool rows_alone = sequences.size() == 1 && sequences.front().request.drafts;
   DecoderGraph& g = d.graph_for(d.step.tokens(), rows, rows_alone, shape, layers, sequences.front().result);
   d.set_inputs(g);
   d.path->prepare(g, d.step);
@@ -241,7 +241,8 @@ std::span<const float> Decoder::run() {
   run_graph(g, d.backends);
   ++d.counts.run;
   d.path->finish(g, d.step);
-  for (const SequenceStep& s : d.step.input()) s.cache->state().written(static_cast<int>(s.tokens.size()), s.drafts);
+  for (const SequenceStep& s : d.step.input())
+    s.cache->state().written(static_cast<int>(s.tokens.size()), s.request.drafts);
   const std::span<const float> out = d.logits_of(g);
   d.times.compute = now_ms() - start;
   d.times.attention = d.op == nullptr ? 0 : d.op->milliseconds();

@@ -1,4 +1,11 @@
-// One sequence's part of a step: its tokens, its cache, its attention rule, and the receiver of keys and weights.
+// One sequence's part of a step: its tokens, its cache, its attention rule, and the receiver of keys and weights. A
+// step's arguments, from the whole to a head:
+//
+//   Step            all sequences, for every layer (graph/step.h)
+//   SequenceStep    one sequence, as the engine gives it
+//   SequenceTokens  the same for attention: its rule and request, and rows of positions (attention/attention.h)
+//   LayerStep       one layer: all SequenceTokens, q, k, v, out (attention/attention.h)
+//   HeadStep        one head of a layer (attention/work.h)
 #pragma once
 
 #include <cstddef>
@@ -42,7 +49,7 @@ class AttentionReceiver {
   virtual void guard(int /*head*/, std::span<float> /*mask*/) {}
   // The same, if the victims are all tokens at some positions relative to the table's base; else nothing.
   virtual std::optional<RelativeRange> victims_within(int /*head*/) { return {}; }
-  // Of a head whose drafts have neither slots nor SlotsView::patches: called before each draft `query` attends, in
+  // Called for a head whose drafts have neither slots nor SlotsView::patches, before each draft `query` attends, in
   // order. The weights of the query before are complete; `key`, `value`: its token's, un-rotated. Returns the patches
   // of all drafts up to this one, valid until the layer's end.
   virtual std::span<const SlotPatch> find_patches(int /*head*/, int /*query*/, Rows /*key*/, Rows /*value*/) {
@@ -66,18 +73,9 @@ struct SequenceStep {
   std::span<const TokenId> tokens = {};
   bool all_logits = false;                  // rows of every token; false: of the last only
   StepResult result = StepResult::kLogits;  // equal for all sequences of a step
-  float* const* weights = nullptr;          // see AttentionStep::weights, [heads]; nullptr: not requested
-  float* const* sums = nullptr;             // AttentionStep::sums, likewise; only with weights, and on the fast path
-  int weights_queries = INT32_MAX;          // weights of the last so many queries
-  std::span<const int> weights_rows = {};   // in rows: StepTokens::weights_rows
-  std::ptrdiff_t weights_stride = 0;        // between rows
-  WeightReduction weight_reduction = WeightReduction::kMeanOverGroup;
-  // The tokens after the first are drafts: each has the results, to the bit, of a step of its own, and its own row of
-  // weights (StepTokens::drafts). With other sequences in the step this holds only if all weights are in panels. Fast
-  // path only.
-  bool drafts = false;
-  // StepTokens::draft_rows, if only the first token has its slot (Cache::preview).
-  float* const* draft_rows = nullptr;
+  float* const* weights = nullptr;          // see LayerStep::weights, [heads]; nullptr: not requested
+  float* const* sums = nullptr;             // LayerStep::sums, likewise; only with weights, and on the fast path
+  AttentionRequest request = {};
   // The device keeps the scores of slots: fading * score + the weights of the step's one token, 0 for a new one. The
   // receiver gets the slots with the lowest. On devices only, instead of weights.
   std::optional<float> fading = {};

@@ -78,7 +78,7 @@ int distances_needed(const Cache& cache) {
 int ranks_needed(const SequenceStep& s) {
   const AttentionRule& rule = s.rule;
   if (!unrotated_keys(rule.rotation) && !rule.two_query && !rule.rotated_at_rank) return 0;
-  const int without_slots = s.draft_rows == nullptr ? 0 : static_cast<int>(s.tokens.size()) - 1;
+  const int without_slots = s.request.draft_rows == nullptr ? 0 : static_cast<int>(s.tokens.size()) - 1;
   int max = s.cache->occupied() + without_slots;
   const Position end = s.cache->next() + without_slots;
   if (end <= s.cache->options().original_until) max = static_cast<int>(end);
@@ -86,7 +86,7 @@ int ranks_needed(const SequenceStep& s) {
     if (rule.two_query && window != INT32_MAX)  // a query's rank is at most its position
       max = static_cast<int>(std::max<Position>(max, std::min(end, Position{rule.sinks} + window)));
   };
-  if (rule.window > 0) behind_mask(rule.window);
+  if (rule.has_window()) behind_mask(rule.window);
   for (const std::int32_t window : rule.head_window) behind_mask(window);
   return max;
 }
@@ -118,7 +118,7 @@ void Step::prepare(std::span<const SequenceStep> sequences) {
     max_distances = std::max(max_distances, distances_needed(*s.cache));
     assert(c.state_floats == hyper_.state_floats());
     RecurrentState& state = s.cache->state();
-    state.reserve(s.drafts ? static_cast<int>(s.tokens.size()) : 1);
+    state.reserve(s.request.drafts ? static_cast<int>(s.tokens.size()) : 1);
     if (s.layers.first == 0) state.begin();
     weights = weights || s.weights != nullptr;
     sums = sums || s.sums != nullptr;
@@ -130,7 +130,7 @@ void Step::prepare(std::span<const SequenceStep> sequences) {
 
   for (std::size_t i = 0; i < count; ++i) {
     const SequenceStep& s = sequences[i];
-    StepTokens& t = ropes_.front().tokens[i];
+    SequenceTokens& t = ropes_.front().tokens[i];
     t.first = static_cast<int>(ids_.size());
     t.count = static_cast<int>(s.tokens.size());
     for (const TokenId id : s.tokens) {
@@ -151,7 +151,7 @@ void Step::prepare(std::span<const SequenceStep> sequences) {
   weights_.assign(weights ? geometry.heads() * count : 0, nullptr);
   sums_.assign(sums ? geometry.heads() * count : 0, nullptr);
   for (int layer = 0; layer < hyper_.layers; ++layer) {
-    AttentionStep& a = layers_[layer];
+    LayerStep& a = layers_[layer];
     const std::size_t first = geometry.first_head(layer), heads = geometry.layer(layer).kv_heads;
     for (std::size_t i = 0; i < count; ++i) {
       views_[layer * count + i] = sequences[i].cache->view(a.kv_layer);
@@ -181,8 +181,7 @@ void Step::report_weights(void* step, int layer, int sequence, int kv_head) {
     receiver->receive({.kind = StepSignal::Kind::kWeights, .head = self.hyper_.geometry.head(layer, kv_head)});
 }
 
-std::span<const SlotPatch> Step::find_patches(void* step, const AttentionStep& a, int sequence, int kv_head,
-                                              int query) {
+std::span<const SlotPatch> Step::find_patches(void* step, const LayerStep& a, int sequence, int kv_head, int query) {
   const Step& self = *static_cast<const Step*>(step);
   const int token = a.tokens[sequence].first + query - 1;
   const LayerGeometry& g = self.hyper_.geometry.layer(a.layer);
@@ -199,7 +198,7 @@ void Step::report_new_kv(int layer, const Heads<const float>& k, const Heads<con
                          int threads) const {
   for (int i = 0, unit = 0; i < sequences(); ++i) {
     if (!input_[i].report_kv) continue;
-    const StepTokens& tokens = attention(layer).tokens[i];
+    const SequenceTokens& tokens = attention(layer).tokens[i];
     const LayerGeometry& g = hyper_.geometry.layer(layer);
     for (int head = 0; head < g.kv_heads; ++head, ++unit)
       if (unit % threads == thread)
@@ -215,7 +214,7 @@ void Step::report_new_queries(int layer, const Heads<const float>& q, int thread
   const LayerGeometry& g = hyper_.geometry.layer(layer);
   for (int i = 0, unit = 0; i < sequences(); ++i) {
     if (!input_[i].report_queries) continue;
-    const StepTokens& tokens = attention(layer).tokens[i];
+    const SequenceTokens& tokens = attention(layer).tokens[i];
     for (int head = 0; head < g.kv_heads; ++head, ++unit)
       for (int member = 0; unit % threads == thread && member < g.group(); ++member)
         input_[i].receiver->receive(
@@ -226,14 +225,14 @@ void Step::report_new_queries(int layer, const Heads<const float>& q, int thread
   }
 }
 
-void Step::prepare_sequence(const SequenceStep& s, Buffers& b, StepTokens& out) {
+void Step::prepare_sequence(const SequenceStep& s, Buffers& b, SequenceTokens& out) {
   // Tables of other layers may be at another token.
   const HeadGeometry& geometry = hyper_.geometry;
   const int head = geometry.first_head(s.layers.first), end = geometry.end_head(s.layers.last);
   const SlotTable& table = s.cache->table(head < end ? s.cache->table_of(head) : 0);
   const int count = out.count;
   [[maybe_unused]] const int inserted = static_cast<int>(table.inserted().size());
-  assert(count > 0 && inserted == (s.draft_rows == nullptr ? count : 1));
+  assert(count > 0 && inserted == (s.request.draft_rows == nullptr ? count : 1));
   const Position first = table.position(table.inserted().front());
   for (int other = head; other < end; ++other) {
     [[maybe_unused]] const SlotTable& of_head = s.cache->table(s.cache->table_of(other));
@@ -244,26 +243,14 @@ void Step::prepare_sequence(const SequenceStep& s, Buffers& b, StepTokens& out) 
   for (int i = 0; i < count; ++i) b.relative[i] = static_cast<std::int32_t>(first + i - table.base());
   out.relative = b.relative.data();
   out.position = first;
-  const std::span<const std::int32_t> windows = s.rule.head_window;
-  if (s.rule.window > 0) out.window = s.rule.window;
-  if (!windows.empty()) {
-    assert(windows.size() == static_cast<std::size_t>(hyper_.geometry.heads()));
-    out.head_window = windows.data();
-  }
-  out.sinks = s.rule.sinks;
-  out.weights_queries = s.weights_queries;
-  out.weights_rows = s.weights_rows;
-  out.weight_reduction = s.weight_reduction;
-  out.drafts = s.drafts;
-  out.draft_rows = s.draft_rows;
-  out.weights_stride = s.weights_stride;
+  static_cast<AttentionRule&>(out) = s.rule;
+  static_cast<AttentionRequest&>(out) = s.request;
+  assert(out.head_window.empty() || out.head_window.size() == static_cast<std::size_t>(hyper_.geometry.heads()));
   if (s.rule.sinks > 0)
     out.sink_end = table.relative_position(s.rule.sinks - 1) + 1;  // saturates as the tokens' relative positions do
 
   assert(!s.rule.rank_distance || s.cache->options().track_rank);
-  out.rank_distance = s.rule.rank_distance;
-  out.two_query = s.rule.two_query;
-  out.rotation = hyper_.rope.kind == RopeKind::kNone ? Rotation::kNever : s.rule.rotation;
+  if (hyper_.rope.kind == RopeKind::kNone) out.rotation = Rotation::kNever;
   if (!materialize_ && out.rotation == Rotation::kMaterialized) out.rotation = Rotation::kOnRead;
   for (int i = 0; hyper_.query_temperature_slope != 0 && i < count; ++i) {
     const Position interval = hyper_.query_temperature_interval;
@@ -283,7 +270,7 @@ void Step::prepare_sequence(const SequenceStep& s, Buffers& b, StepTokens& out) 
 void Step::prepare_rows(const SequenceStep& s, Buffers& b, std::size_t sequence) {
   if (hyper_.rope.kind == RopeKind::kNone || s.rule.rotation == Rotation::kNever) return;
   for (std::size_t i = 0; i < ropes_.size(); ++i) {
-    StepTokens& out = ropes_[i].tokens[sequence];
+    SequenceTokens& out = ropes_[i].tokens[sequence];
     out.rank_row = ropes_[i].rank_rows.data();
     if (!ropes_[i].distance_rows.empty()) out.distance_row = ropes_[i].distance_rows.data();
     if (s.rule.rotation != Rotation::kOnWrite || s.rule.rotated_at_rank) continue;

@@ -44,7 +44,7 @@ class Step {
   void report_new_queries(int layer, const Heads<const float>& q, int thread, int threads) const;  // likewise
 
   // The arguments of one layer's operator, except q, k, v and out.
-  const AttentionStep& attention(int layer) const { return layers_[static_cast<std::size_t>(layer)]; }
+  const LayerStep& attention(int layer) const { return layers_[static_cast<std::size_t>(layer)]; }
   const LayerState& state(int layer) const { return hyper_.states[at(layer)]; }  // of a recurrent layer
 
  private:
@@ -58,15 +58,14 @@ class Step {
     void grow_distances(int count);
 
     RopeFrequencies frequencies;
-    std::vector<float> rank_rows;      // row r is of rank r; grows, never recomputed
-    std::vector<float> distance_rows;  // likewise, of distances between a merged token and its slot's
-    std::vector<StepTokens> tokens;    // [sequences]: equal for all tables but for the rows of cosines and sines
+    std::vector<float> rank_rows;        // row r is of rank r; grows, never recomputed
+    std::vector<float> distance_rows;    // likewise, of distances between a merged token and its slot's
+    std::vector<SequenceTokens> tokens;  // [sequences]: equal for all tables but for the rows of cosines and sines
   };
-  void prepare_sequence(const SequenceStep& s, Buffers& b, StepTokens& out);
+  void prepare_sequence(const SequenceStep& s, Buffers& b, SequenceTokens& out);
   void prepare_rows(const SequenceStep& s, Buffers& b, std::size_t sequence);
   static void report_weights(void* step, int layer, int sequence, int kv_head);
-  static std::span<const SlotPatch> find_patches(void* step, const AttentionStep& a, int sequence, int kv_head,
-                                                 int query);
+  static std::span<const SlotPatch> find_patches(void* step, const LayerStep& a, int sequence, int kv_head, int query);
 
   const Hyperparameters& hyper_;
   bool materialize_;
@@ -77,10 +76,10 @@ class Step {
   std::vector<std::int32_t> rows_, learned_positions_;
   std::vector<float> query_temperatures_;
   std::vector<Buffers> buffers_;
-  std::vector<LayerView> views_;       // [layers][sequences]
-  std::vector<float*> weights_;        // [layers][sequences][KV heads], if any sequence requests them
-  std::vector<float*> sums_;           // likewise
-  std::vector<AttentionStep> layers_;  // [layers]
+  std::vector<LayerView> views_;   // [layers][sequences]
+  std::vector<float*> weights_;    // [layers][sequences][KV heads], if any sequence requests them
+  std::vector<float*> sums_;       // likewise
+  std::vector<LayerStep> layers_;  // [layers]
 };
 
 }  // namespace palimpsest

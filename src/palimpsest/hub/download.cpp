@@ -127,13 +127,22 @@ class Transfer {
     }
     bool wanted = false;
     const HttpAnswer answer = http_.get(
-        remote_.url, headers, [&](const HttpAnswer& head) { return wanted = begin(head); },
+        remote_.url, headers,
+        [&](const HttpAnswer& head) {
+          wanted = begin(head);
+          return wanted;
+        },
         [&](std::string_view piece) {
           if (wanted) append(piece);
           return true;
         });
-    if (wanted && answer.status != 0 && !known_end_) known_end_ = true, total_ = part_.size();  // told no length
+    if (wanted && answer.status != 0 && !known_end_) end_at(part_.size());  // the answer had no length
     return answer;
+  }
+
+  void end_at(std::uint64_t total) {
+    known_end_ = true;
+    total_ = total;
   }
 
   // Sees the head of an answer. Returns whether its body is wanted.
@@ -141,7 +150,7 @@ class Transfer {
     if (head.status == 416) {  // the part is longer than the file, or as long as a file of unknown size
       const auto range = content_range(head.header("content-range"));
       if (range && range->total == part_.size())
-        known_end_ = true, total_ = range->total;
+        end_at(range->total);
       else
         begin_anew();
       return false;

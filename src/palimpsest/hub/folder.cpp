@@ -53,8 +53,10 @@ std::string name_of_key(const std::string& key) {
   std::string out = key;
   if (!key.starts_with("hf--")) return out;
   std::size_t at = 0;
-  for (const char* mark : {":", "/", ":"})
-    if (at = out.find("--", at); at != std::string::npos) out.replace(at, 2, mark);
+  for (const char* mark : {":", "/", ":"}) {
+    at = out.find("--", at);
+    if (at != std::string::npos) out.replace(at, 2, mark);
+  }
   return out;
 }
 

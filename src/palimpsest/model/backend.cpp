@@ -25,9 +25,9 @@ void log_line(ggml_log_level level, const char* text, void*) {
   std::string_view line(text);
   while (!line.empty() && (line.back() == '\n' || line.back() == ' ')) line.remove_suffix(1);
   if (line.empty()) return;
-  // Of a broken connection to an RPC server; rpc.cpp says which.
-  const bool told = line.starts_with("recv failed") || line.starts_with("send failed");
-  if (level == GGML_LOG_LEVEL_ERROR && !told)
+  // ggml logs these lines when the connection to an RPC server breaks; rpc.cpp reports which server.
+  const bool from_socket = line.starts_with("recv failed") || line.starts_with("send failed");
+  if (level == GGML_LOG_LEVEL_ERROR && !from_socket)
     spdlog::error("ggml: {}", line);
   else
     spdlog::debug("ggml: {}", line);
@@ -115,9 +115,9 @@ ggml_backend_dev_t find_device(const std::string& name) {
   std::string known;
   for (std::size_t i = 0; i < ggml_backend_dev_count(); ++i) {
     ggml_backend_dev_t device = ggml_backend_dev_get(i);
-    const std::string here = name_of(device);
-    if (lower_case(here) == lower_case(name)) return device;
-    known += (known.empty() ? "" : ", ") + here;
+    const std::string device_name = name_of(device);
+    if (lower_case(device_name) == lower_case(name)) return device;
+    known += (known.empty() ? "" : ", ") + device_name;
   }
   if (known.empty()) fail("ggml has no device at all, not even the CPU; is its CPU backend installed?");
   fail("no device is called \"{}\"; there are: {}", name, known);

@@ -59,7 +59,8 @@ class HostFloats {
 
 // Makes a backend on the device. `threads`: used by devices that compute on the CPU.
 ggml_backend_ptr make_backend(ggml_backend_dev_t device, int threads);
-// Of the next graphs on a backend of make_backend().
+// Sets the threads of the next graphs.
+// Requires: a backend of make_backend().
 void set_threads(ggml_backend_t backend, int threads);
 
 // Further buffer types of the device that convert the layout of weights (the CPU's repacked forms).

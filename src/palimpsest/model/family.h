@@ -1,4 +1,4 @@
-// The traits of one architecture; everything else is the common decoder graph (graph/graph.cpp).
+// The traits of one architecture; everything else is the common decoder graph (graph/graph_builder.h).
 //
 //   x = embedding (+ learned positions) (norm)
 //   each layer:  a = attention(norm x)           sequential:  x = x + a,  x = x + feed_forward(norm x)

@@ -29,7 +29,7 @@ struct LayerState {
 };
 inline constexpr int kMaxTaps = 16;
 
-// Of Gemma 3n. The residual stream has several inputs per token (AltUp, arXiv 2301.13310): a layer predicts all from
+// Gemma 3n: the residual stream has several inputs per token (AltUp, arXiv 2301.13310): a layer predicts all from
 // all, computes the first one and corrects all. Attention has a product of low rank beside it (Laurel, arXiv
 // 2411.07501). Each layer reads an embedding of the token of its own. Feed-forward gates below mean + sparsity *
 // deviation are 0 in the first layers.

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <cstring>
 #include <map>
 #include <set>
 #include <string>
@@ -17,145 +16,13 @@
 #include "palimpsest/core/error.h"
 #include "palimpsest/core/thread_pool.h"
 #include "palimpsest/model/backend.h"
+#include "palimpsest/model/check_tensors.h"
 #include "palimpsest/model/placement.h"
 #include "palimpsest/model/rpc.h"
-#include "palimpsest/model/tensors.h"
 
 namespace palimpsest {
 
 namespace {
-
-// One tensor that the graph uses.
-struct Use {
-  const GgufTensor* tensor;
-  ggml_tensor** target;
-  TensorSpec::Kind kind;
-
-  bool vector() const { return kind == TensorSpec::Kind::kVector; }
-  bool experts() const { return kind == TensorSpec::Kind::kExperts; }
-  bool heads() const { return kind == TensorSpec::Kind::kHeads; }
-};
-
-bool is_float(ggml_type type) {
-  return type == GGML_TYPE_F32 || type == GGML_TYPE_F16 || type == GGML_TYPE_BF16;
-}
-
-// Whether weights can have this type; the others are integers and formats of activations.
-bool is_weight_type(ggml_type type) {
-  return is_float(type) || (ggml_is_quantized(type) && type != GGML_TYPE_Q8_1 && type != GGML_TYPE_Q8_K);
-}
-
-std::string shape_text(const std::int64_t* ne) {
-  std::string out = "[" + std::to_string(ne[0]);
-  int last = GGML_MAX_DIMS - 1;
-  while (last > 0 && ne[last] == 1) --last;
-  for (int d = 1; d <= last; ++d) out += ", " + std::to_string(ne[d]);
-  return out + "]";
-}
-
-std::string wanted(const TensorSpec& spec) {
-  const std::int64_t ne[GGML_MAX_DIMS] = {spec.ne[0], spec.ne[1], spec.ne[2], 1};
-  return shape_text(ne);
-}
-
-// Finds a tensor and checks its shape and type; nullptr: an optional tensor that is absent.
-const GgufTensor* find_tensor(const GgufFile& file, const TensorSpec& spec) {
-  const GgufTensor* t = spec.presence == Presence::kNo ? nullptr : file.find(spec.name);
-  if (t == nullptr) {
-    if (spec.presence == Presence::kYes)
-      fail("{}: tensor {} {} is missing; is it a whole model? fetch or convert it again", file.path(), spec.name,
-           wanted(spec));
-    return nullptr;
-  }
-  if (!std::equal(spec.ne.begin(), spec.ne.end(), t->ne.begin()) || t->ne[3] != 1)
-    fail("{}: tensor {} has shape {}; the metadata want {}: damaged, or metadata of another model", file.path(),
-         spec.name, shape_text(t->ne.data()), wanted(spec));
-  if (!is_weight_type(t->type))
-    fail("{}: tensor {} is of type {}, which is no type of weights: damaged", file.path(), spec.name,
-         ggml_type_name(t->type));
-  if (spec.kind == TensorSpec::Kind::kNumbers && t->type != GGML_TYPE_F32)
-    fail("{}: tensor {} is of type {}; expected f32: convert the model again", file.path(), spec.name,
-         ggml_type_name(t->type));
-  if (spec.kind == TensorSpec::Kind::kVector && !is_float(t->type))
-    fail("{}: tensor {} is of type {}; expected f32, f16 or bf16: convert the model again", file.path(), spec.name,
-         ggml_type_name(t->type));
-  return t;
-}
-
-// Tensors that the graph does not use: RoPE factors, read with the hyperparameters, and RoPE frequencies written by old
-// converters, which follow from the metadata.
-bool is_unused(std::string_view name) {
-  return name == "rope_freqs.weight" || name == "rope_factors_long.weight" || name == "rope_factors_short.weight" ||
-         name.ends_with(".attn_rot_embd") || name.ends_with(".attn_rot_embd.weight");
-}
-
-// Whether a tensor is of a layer of multi-token prediction.
-bool predicts(std::string_view name, const Hyperparameters& h) {
-  for (int i = h.layers; i < h.layers + h.predicting_layers; ++i)
-    if (name.starts_with(fmt::format("blk.{}.", i))) return true;
-  return false;
-}
-
-std::vector<Use> check_tensors(Weights& w, const Family& family, const Hyperparameters& h) {
-  const int first = h.geometry.layer_of(0);  // the first layer with KV heads
-  const bool packed = w.file.find("blk." + std::to_string(first) + ".attn_qkv.weight") != nullptr;
-  std::vector<Use> uses;
-  std::set<std::string_view> seen;
-  for (const TensorSpec& spec : tensors_of(family, h, packed, w)) {
-    const GgufTensor* t = find_tensor(w.file, spec);
-    if (t == nullptr) continue;
-    seen.insert(t->name);
-    if (spec.kind == TensorSpec::Kind::kNumbers || spec.kind == TensorSpec::Kind::kUnused) continue;
-    if (spec.kind != TensorSpec::Kind::kHostRows)
-      uses.push_back({t, spec.target, spec.kind});
-    else
-      (spec.name == "token_embd.weight"      ? w.embedding
-       : spec.name == "position_embd.weight" ? w.positions
-                                             : w.per_layer_embedding) = t;
-  }
-  if (!seen.contains("output.weight")) uses.push_back({w.embedding, &w.output, TensorSpec::Kind::kMatrix});
-  // An unused tensor means that the model computes something that this graph does not.
-  for (const GgufTensor& t : w.file.tensors())
-    if (!seen.contains(t.name) && !is_unused(t.name) && !predicts(t.name, h))
-      fail("{}: tensor \"{}\" is not part of a {} model as supported here; use another model", w.file.path(),
-           printable(t.name), family.architecture);
-  return uses;
-}
-
-// [layers][query heads]; check_tensors has checked shapes and types.
-std::vector<std::vector<float>> read_sink_logits(const GgufFile& file, const Hyperparameters& h) {
-  std::vector<std::vector<float>> out(static_cast<std::size_t>(h.layers));
-  for (int i = 0; i < h.layers; ++i) {
-    const GgufTensor* t = file.find("blk." + std::to_string(i) + ".attn_sinks.weight");
-    if (t == nullptr) continue;
-    std::vector<float>& logits = out[static_cast<std::size_t>(i)];
-    logits.resize(static_cast<std::size_t>(t->ne[0]));
-    std::memcpy(logits.data(), t->data, t->bytes);
-    for (const float x : logits)
-      if (!std::isfinite(x)) fail("{}: tensor {} has a value of {}: damaged", file.path(), t->name, x);
-  }
-  return out;
-}
-
-// [layers][key width]: the products of the weights of Q's and K's norms.
-std::vector<std::vector<float>> read_query_factors(const GgufFile& file, const Hyperparameters& h) {
-  std::vector<std::vector<float>> out(static_cast<std::size_t>(h.layers));
-  for (int i = 0; i < h.layers; ++i) {
-    std::vector<float> weights[2];
-    for (int which = 0; which < 2; ++which) {
-      const GgufTensor* t = file.find(fmt::format("blk.{}.attn_{}_norm.weight", i, which == 0 ? "q" : "k"));
-      weights[which].resize(static_cast<std::size_t>(t->ne[0]));
-      std::memcpy(weights[which].data(), t->data, t->bytes);
-    }
-    for (std::size_t d = 0; d < weights[0].size(); ++d) {
-      out[static_cast<std::size_t>(i)].push_back(weights[0][d] * weights[1][d]);
-      if (!std::isfinite(out[static_cast<std::size_t>(i)].back()))
-        fail("{}: tensors attn_q_norm and attn_k_norm of layer {} have a product of {}: damaged", file.path(), i,
-             out[static_cast<std::size_t>(i)].back());
-    }
-  }
-  return out;
-}
 
 // Whether the CPU's kernels may read the tensor in place. Bytes in memory, and files with an unusual general.alignment,
 // can be misaligned.
@@ -169,7 +36,7 @@ bool is_aligned(const GgufFile& file, const GgufTensor& t) {
 }
 
 // Whether the device supports the products of this tensor in a buffer of type `type`.
-bool can_multiply(ggml_backend_dev_t device, ggml_backend_buffer_type_t type, const Use& use) {
+bool can_multiply(ggml_backend_dev_t device, ggml_backend_buffer_type_t type, const TensorUse& use) {
   const GgufTensor& t = *use.tensor;
   const ggml_context_ptr context(ggml_init({5 * ggml_tensor_overhead(), nullptr, true}));
   ggml_tensor* weight = ggml_new_tensor_3d(context.get(), t.type, t.ne[0], t.ne[1], t.ne[2]);
@@ -203,15 +70,15 @@ std::string_view layer_of(const GgufTensor& t) {
 }
 
 // Layers whose experts cannot all be in panels; the graph wants all of them or none.
-std::set<std::string_view> layers_beside_panels(const std::vector<Use>& uses) {
+std::set<std::string_view> layers_beside_panels(const std::vector<TensorUse>& uses) {
   std::set<std::string_view> out;
-  for (const Use& use : uses)
+  for (const TensorUse& use : uses)
     if (use.experts() && !in_panels(*use.tensor)) out.insert(layer_of(*use.tensor));
   return out;
 }
 
 // The part of the model, as in Weights::device_of, that a tensor is used in.
-std::size_t part_of(const Use& use, const Weights& w, int layers) {
+std::size_t part_of(const TensorUse& use, const Weights& w, int layers) {
   const std::string_view name = use.tensor->name;
   constexpr std::string_view kLayer = "blk.";
   if (name.starts_with(kLayer)) {
@@ -223,7 +90,7 @@ std::size_t part_of(const Use& use, const Weights& w, int layers) {
 }
 
 // Fills Weights::device_of.
-void place(Weights& w, const std::vector<Use>& uses, const ModelOptions& options, int layers) {
+void place(Weights& w, const std::vector<TensorUse>& uses, const ModelOptions& options, int layers) {
   const std::size_t parts = static_cast<std::size_t>(layers) + 1;
   std::string names;
   for (ggml_backend_dev_t device : w.devices) names += (names.empty() ? "" : ",") + name_of(device);
@@ -243,7 +110,7 @@ void place(Weights& w, const std::vector<Use>& uses, const ModelOptions& options
     const bool known = std::ranges::none_of(free, [](std::size_t f) { return f == 0; });
     for (const std::size_t f : free) shares.push_back(known ? static_cast<double>(f) : 1);
   }
-  for (const Use& use : uses) bytes[part_of(use, w, layers)] += use.tensor->bytes;
+  for (const TensorUse& use : uses) bytes[part_of(use, w, layers)] += use.tensor->bytes;
   w.device_of = place_layers(bytes, shares);
   for (std::size_t part = 0; part < parts; ++part) needed[static_cast<std::size_t>(w.device_of[part])] += bytes[part];
   for (std::size_t i = 0; i < w.devices.size(); ++i)
@@ -289,8 +156,8 @@ class Placement {
 };
 
 // The CPU reads a mapped file in place; nothing writes through these pointers.
-void use_in_file(Weights& w, const std::vector<const Use*>& uses, int part) {
-  const auto count = std::ranges::count_if(uses, [&](const Use* use) { return use->tensor->part == part; });
+void use_in_file(Weights& w, const std::vector<const TensorUse*>& uses, int part) {
+  const auto count = std::ranges::count_if(uses, [&](const TensorUse* use) { return use->tensor->part == part; });
   if (count == 0) return;
   const auto bytes = w.file.bytes(part);
   ggml_backend_buffer_t buffer = ggml_backend_cpu_buffer_from_ptr(const_cast<std::byte*>(bytes.data()), bytes.size());
@@ -300,7 +167,7 @@ void use_in_file(Weights& w, const std::vector<const Use*>& uses, int part) {
   ggml_context* context = ggml_init({static_cast<std::size_t>(count) * ggml_tensor_overhead(), nullptr, true});
   if (context == nullptr) fail("{}: no memory for its tables", w.file.path());
   w.contexts.emplace_back(context);
-  for (const Use* use : uses) {
+  for (const TensorUse* use : uses) {
     const GgufTensor& t = *use->tensor;
     if (t.part != part) continue;
     *use->target = ggml_new_tensor(context, t.type, GGML_MAX_DIMS, t.ne.data());
@@ -334,7 +201,7 @@ std::unique_ptr<Weights> load_weights(GgufFile file, const Family& family, const
   w.devices = find_devices(options.device.empty() ? servers : options.device);
   w.device = w.devices.front();
   w.stock_operators = options.portable || w.devices.size() > 1 || !is_cpu(w.device);
-  const std::vector<Use> uses = check_tensors(w, family, hyper);
+  const std::vector<TensorUse> uses = check_tensors(w, family, hyper);
   if (family.sink_logits) hyper.sink_logits = read_sink_logits(w.file, hyper);
   if (family.qk_norm == QkNorm::kAfterRotation) hyper.query_factors = read_query_factors(w.file, hyper);
 
@@ -350,8 +217,8 @@ std::unique_ptr<Weights> load_weights(GgufFile file, const Family& family, const
     if (options.repack) extra[device] = extra_buffer_types(device);
   Placement placement(w, uses.size() + 1);
   const auto beside_panels = layers_beside_panels(uses);
-  std::vector<const Use*> in_file, copied, for_panels;
-  for (const Use& use : uses) {
+  std::vector<const TensorUse*> in_file, copied, for_panels;
+  for (const TensorUse& use : uses) {
     const GgufTensor& t = *use.tensor;
     ggml_backend_dev_t const device = w.devices[static_cast<std::size_t>(w.device_of[part_of(use, w, hyper.layers)])];
     ggml_backend_buffer_type_t const plain = ggml_backend_dev_buffer_type(device);
@@ -384,14 +251,14 @@ std::unique_ptr<Weights> load_weights(GgufFile file, const Family& family, const
 
   std::size_t total = 0;
   for (const auto* uses : {&for_panels, &copied})
-    for (const Use* use : *uses) total += use->tensor->bytes;
+    for (const TensorUse* use : *uses) total += use->tensor->bytes;
   Loaded loaded(options, total);
   if (!for_panels.empty()) {
     ggml_context* context = ggml_init({for_panels.size() * ggml_tensor_overhead(), nullptr, true});
     if (context == nullptr) fail("{}: no memory for its tables", w.file.path());
     w.contexts.emplace_back(context);
     ThreadPool pool(usable_cpus());
-    for (const Use* use : for_panels) {
+    for (const TensorUse* use : for_panels) {
       const GgufTensor& t = *use->tensor;
       *use->target = ggml_new_tensor(context, t.type, GGML_MAX_DIMS, t.ne.data());
       ggml_set_name(*use->target, t.name.c_str());
@@ -404,7 +271,7 @@ std::unique_ptr<Weights> load_weights(GgufFile file, const Family& family, const
 
   placement.allocate();
   std::vector<float> row;
-  for (const Use* use : copied) {
+  for (const TensorUse* use : copied) {
     const GgufTensor& t = *use->tensor;
     if (use->vector() && t.type != GGML_TYPE_F32) {
       row.resize(static_cast<std::size_t>(t.ne[0] * t.ne[1]));

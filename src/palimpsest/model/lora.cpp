@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::string_view kA = ".lora_a", kB = ".lora_b";
 
-// Of a few rows; `rows` of ne[0].
+// Reads rows [first, first + rows), of ne[0] numbers each.
 std::vector<float> floats_of(const GgufTensor& t, std::int64_t first, std::int64_t rows) {
   std::vector<float> out(static_cast<std::size_t>(rows * t.ne[0]));
   const std::byte* from = t.data + static_cast<std::size_t>(first) * ggml_row_size(t.type, t.ne[0]);

@@ -12,15 +12,15 @@ class Critical final : public PooledWindow {
   static constexpr float kFloor = 1e-4F;  // of a query's weight, times the window
 
  public:
-  Critical() : PooledWindow(PolicyOptions::Pooling::kMax) {}
+  Critical() : PooledWindow(Pooling::kMax) {}
   Signals signals() const override {
     return {.attention_window = AttentionWindow{.queries = window()}, .insert_score = InsertScore{}, .ordered = true};
   }
   void score_inserted(const HeadView& head, std::span<float> score) const override { norm_rows(head.values, score); }
   void score(const HeadView& head, std::span<float> score) const override {
     pooled(head.attention, score);
-    const float least = kFloor * static_cast<float>(window());
-    for (std::size_t i = 0; i < score.size(); ++i) score[i] = (score[i] + least) * head.insert_score[i];
+    const float floor = kFloor * static_cast<float>(window());
+    for (std::size_t i = 0; i < score.size(); ++i) score[i] = (score[i] + floor) * head.insert_score[i];
   }
 };
 

@@ -6,6 +6,7 @@
 // s_glo: attention from all queries so far. s_loc: from the prompt's last 32; in decode from the current window of up
 // to 31 and the past one of 32, which the current one replaces when it is full. Protect the window's own tokens
 // (methods `global-local` and `ems`: recent=32). score=global, local: one of the two alone (the paper's table 4).
+#include <array>
 #include <vector>
 
 #include "palimpsest/policy/pooled_window.h"
@@ -15,13 +16,13 @@ namespace {
 
 class GlobalLocal final : public PooledWindow {
  public:
-  using Score = PolicyOptions::Score;
-
-  GlobalLocal() : PooledWindow(PolicyOptions::Pooling::kAverage) {}
-  std::vector<std::string_view> option_names() const override { return {"score", "window", "pooling", "kernel"}; }
-  void configure(const PolicyOptions& options) override {
-    if (options.score != Score::kAuto) by_ = options.score;
-    PooledWindow::configure(options);
+  GlobalLocal() : PooledWindow(Pooling::kAverage) {}
+  std::vector<PolicyOption> options() override {
+    static constexpr std::array<std::string_view, 3> kScores = {"global", "local", "both"};
+    std::vector<PolicyOption> all = PooledWindow::options();
+    all.push_back(choice_option({"score", "WHICH", "attention from all queries, the last (local), or both (auto)"}, by_,
+                                kScores));
+    return all;
   }
   Signals signals() const override {
     return {.attention_sum = AttentionSum{},
@@ -44,6 +45,7 @@ class GlobalLocal final : public PooledWindow {
   }
 
  private:
+  enum class Score { kGlobal, kLocal, kBoth };
   Score by_ = Score::kBoth;
 };
 

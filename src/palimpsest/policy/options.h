@@ -1,22 +1,48 @@
-// The choices that a policy's paper ablates or that its implementations differ in: options of the method
-// (evict/method.h). A policy has those that Policy::option_names() lists; others are refused (evict/legality.h).
+// A policy's own options: what its paper ablates, or implementations differ in. A policy lists them, each bound to a
+// member of its (Policy::options); each is a key of a method's text ("snapkv:window=64"). The text "auto" means that it
+// is not set: the policy keeps its member's initial value.
 #pragma once
+
+#include <functional>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "palimpsest/core/parse.h"
 
 namespace palimpsest {
 
-struct PolicyOptions {
-  // EMS (arXiv 2412.08521, table 4): which attention is the score.
-  enum class Score { kAuto, kGlobal, kLocal, kBoth };
-  // How a score is smoothed over neighbours in the text (policy/pool.h).
-  enum class Pooling { kAuto, kAverage, kMax, kNone };
+// Those that are set, by name. Values are as PolicyOption::get returns them.
+using PolicyOptions = std::map<std::string, std::string, std::less<>>;
 
-  // kAuto and 0: the policy's own, as in its paper.
-  Score score = Score::kAuto;
-  int window = 0;  // queries whose attention is the local score
-  Pooling pooling = Pooling::kAuto;
-  int kernel = 0;  // neighbours, odd
-
-  bool operator==(const PolicyOptions&) const = default;
+struct OptionText {
+  std::string_view name, values, meaning;  // for help: values are "TOKENS"; meaning is one line, without the policy
 };
+
+struct PolicyOption : OptionText {
+  std::function<void(std::string_view value)> set;  // throws Error
+  std::function<std::string()> get;
+};
+
+// An integer from 1 to `max`.
+inline PolicyOption count_option(const OptionText& text, int& field, int max) {
+  return {text,
+          [=, &field](std::string_view value) { field = static_cast<int>(parse_integer(value, text.name, 1, max)); },
+          [&field] { return std::to_string(field); }};
+}
+
+// One of `names`, which are in the order of the enumerators and outlive the option.
+template <typename Enum>
+PolicyOption choice_option(const OptionText& text, Enum& field, std::span<const std::string_view> names) {
+  return {text,
+          [=, &field](std::string_view value) {
+            std::vector<std::string_view> all = {"auto"};
+            all.insert(all.end(), names.begin(), names.end());
+            field = static_cast<Enum>(parse_choice(value, text.name, all) - 1);
+          },
+          [=, &field] { return std::string(names[static_cast<std::size_t>(field)]); }};
+}
 
 }  // namespace palimpsest

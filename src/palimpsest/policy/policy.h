@@ -61,10 +61,8 @@ class Policy {
  public:
   virtual ~Policy() = default;
   virtual Signals signals() const = 0;
-  // The options that it has, by their names in a method's text ("window"). configure() is called once, before
-  // signals(), with all options; those that it does not have are unset.
-  virtual std::vector<std::string_view> option_names() const { return {}; }
-  virtual void configure(const PolicyOptions& /*options*/) {}
+  // Its own options. They are set before signals() is called, and refer to the policy.
+  virtual std::vector<PolicyOption> options() { return {}; }
   // Called once, before the first score, if signals().model. Throws Error: trained on another model.
   virtual void prepare(const PolicyModel& /*model*/) {}
   // Whether score() reads keys or values this time; if not, they are empty. In slot order.
@@ -85,17 +83,31 @@ struct PolicyEntry {
   std::string_view name;
   std::string_view summary;
   std::function<std::unique_ptr<Policy>()> make;
+  std::vector<OptionText> options = {};
 };
 
-#define PALIMPSEST_POLICY(file, Class, summary)                                                    \
-  PolicyEntry policy_entry_##file(std::string_view name) {                                         \
-    return {name, summary, []() -> std::unique_ptr<Policy> { return std::make_unique<Class>(); }}; \
+template <class P>
+PolicyEntry policy_entry(std::string_view name, std::string_view summary) {
+  const std::vector<PolicyOption> options = P().options();
+  return {name, summary, [] { return std::make_unique<P>(); }, {options.begin(), options.end()}};
+}
+
+#define PALIMPSEST_POLICY(file, Class, summary)            \
+  PolicyEntry policy_entry_##file(std::string_view name) { \
+    return policy_entry<Class>(name, summary);             \
   }
 
 // The registry is thread-safe.
 std::vector<PolicyEntry> policies();  // sorted by name
-// Throws Error that lists the names. Options that the policy does not have are ignored.
+// Throws Error that lists the names, or for a bad value. Options that the policy does not have are ignored.
 std::unique_ptr<Policy> make_policy(std::string_view name, const PolicyOptions& options = {});
+bool has_option(std::string_view policy, std::string_view option);
+// Options of all policies. One of several policies is listed once.
+std::vector<OptionText> policy_options();
+std::vector<std::string_view> policies_with_option(std::string_view option);
+// Throws Error for a value that `policy` does not accept; that some policy with the option does not, if it has none.
+void set_policy_option(PolicyOptions& options, std::string_view policy, std::string_view option,
+                       std::string_view value);
 // For policies outside this library. Name and summary must outlive the program's last use of the registry.
 // Throws Error if the name is taken or has other characters than lower-case letters, digits and dashes.
 void register_policy(const PolicyEntry& entry);

@@ -1,9 +1,11 @@
 // Base of policies that pool the attention of the last queries: their options.
 #pragma once
 
+#include <array>
 #include <string_view>
 #include <vector>
 
+#include "palimpsest/core/error.h"
 #include "palimpsest/policy/policy.h"
 #include "palimpsest/policy/pool.h"
 
@@ -11,21 +13,28 @@ namespace palimpsest {
 
 class PooledWindow : public Policy {
  public:
-  std::vector<std::string_view> option_names() const override { return {"window", "pooling", "kernel"}; }
-  void configure(const PolicyOptions& options) override {
-    if (options.window > 0) window_ = options.window;
-    if (options.kernel > 0) kernel_ = options.kernel;
-    if (options.pooling != PolicyOptions::Pooling::kAuto) pooling_ = options.pooling;
+  std::vector<PolicyOption> options() override {
+    static constexpr std::array<std::string_view, 3> kPooling = {"avg", "max", "none"};
+    PolicyOption kernel =
+        count_option({"kernel", "TOKENS|auto", "neighbours that are pooled, odd; auto: 7"}, kernel_, 255);
+    kernel.set = [this, parse = kernel.set](std::string_view value) {
+      parse(value);
+      if (kernel_ % 2 == 0)
+        fail("kernel {0} is even: it has as many neighbours on both sides; use {1} or {2}", kernel_, kernel_ - 1,
+             kernel_ + 1);
+    };
+    return {count_option({"window", "QUERIES|auto", "the last queries; protect as many; auto: 32"}, window_, 4096),
+            choice_option({"pooling", "HOW", "avg, max or none; auto: the paper's"}, pooling_, kPooling), kernel};
   }
 
  protected:
-  explicit PooledWindow(PolicyOptions::Pooling pooling) : pooling_(pooling) {}
+  explicit PooledWindow(Pooling pooling) : pooling_(pooling) {}
   int window() const { return window_; }
   void pooled(std::span<const float> in, std::span<float> out) const { pool(pooling_, kernel_, in, out); }
 
  private:
   int window_ = 32, kernel_ = 7;
-  PolicyOptions::Pooling pooling_;
+  Pooling pooling_;
 };
 
 }  // namespace palimpsest

@@ -37,7 +37,7 @@ struct QueryCentres {
             .made_by = "make one with `palimpsest fit -m MODEL` or `palimpsest heads --centres`",
             .floats = floats()};
   }
-  // Of all KV heads' weights: those of a member of a KV head's group.
+  // The part of all KV heads' weights that belongs to a member of a KV head's group.
   template <typename T>
   std::span<T> mean(std::span<T> weights, int head, int member) const {
     return weights.subspan(first(head, member), head_dim);

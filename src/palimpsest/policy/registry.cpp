@@ -48,8 +48,40 @@ std::unique_ptr<Policy> make_policy(std::string_view name, const PolicyOptions& 
   std::vector<std::string_view> names;
   for (const auto& entry : all) names.push_back(entry.name);
   std::unique_ptr<Policy> policy = all[parse_choice(name, "policy", names)].make();
-  policy->configure(options);
+  for (const PolicyOption& option : policy->options())
+    if (const auto given = options.find(option.name); given != options.end()) option.set(given->second);
   return policy;
+}
+
+std::vector<OptionText> policy_options() {
+  std::vector<OptionText> options;
+  for (const PolicyEntry& entry : policies())
+    for (const OptionText& option : entry.options)
+      if (std::ranges::find(options, option.name, &OptionText::name) == options.end()) options.push_back(option);
+  return options;
+}
+
+std::vector<std::string_view> policies_with_option(std::string_view option) {
+  std::vector<std::string_view> names;
+  for (const PolicyEntry& entry : policies())
+    if (std::ranges::find(entry.options, option, &OptionText::name) != entry.options.end()) names.push_back(entry.name);
+  return names;
+}
+
+bool has_option(std::string_view policy, std::string_view option) {
+  const std::vector<std::string_view> names = policies_with_option(option);
+  return std::ranges::find(names, policy) != names.end();
+}
+
+void set_policy_option(PolicyOptions& options, std::string_view policy, std::string_view option,
+                       std::string_view value) {
+  options.erase(std::string(option));
+  if (value == "auto") return;
+  const auto owner = make_policy(has_option(policy, option) ? policy : policies_with_option(option).front());
+  const std::vector<PolicyOption> all = owner->options();
+  const PolicyOption& own = *std::ranges::find(all, option, &PolicyOption::name);
+  own.set(value);
+  options.emplace(option, own.get());
 }
 
 void register_policy(const PolicyEntry& entry) {

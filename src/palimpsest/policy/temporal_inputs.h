@@ -13,9 +13,10 @@
 namespace palimpsest {
 
 inline std::array<float, 6> temporal_inputs(float age, float sum, float lately) {
-  constexpr float kLeast = 1e-4F;
-  sum = std::max(sum, 0.0F), lately = std::max(lately, 0.0F);
-  return {std::log(age),        1 / std::sqrt(age), std::log(sum + kLeast), std::log(lately + kLeast),
+  constexpr float kFloor = 1e-4F;
+  sum = std::max(sum, 0.0F);
+  lately = std::max(lately, 0.0F);
+  return {std::log(age),        1 / std::sqrt(age), std::log(sum + kFloor), std::log(lately + kFloor),
           std::sqrt(sum / age), std::sqrt(lately)};
 }
 

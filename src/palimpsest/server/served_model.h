@@ -25,7 +25,7 @@ struct ServedModel {
   Pooling pooling = Pooling::kMean;                   // of embeddings; kNone: they are refused
   int auto_budget = kAutoBudget;                      // of method auto, in tokens; set by Service
   long long default_max_tokens = 1024;                // default max_tokens of chats; -1: up to the trained context
-  // Of completions; nullopt: 16 as in OpenAI's API, and no limit in llama-server's /completion.
+  // The default limit of completions; nullopt: 16 as in OpenAI's API, and no limit in llama-server's /completion.
   std::optional<long long> completion_max_tokens = {};
   SamplerOptions sampling = {};       // what requests leave out
   std::optional<bool> thinking = {};  // replies begin with a reasoning; nullopt: as the chat template has it

@@ -40,7 +40,7 @@ void simulate_generation(Sequence& sequence, int prompt, int tokens, std::uint32
   Noise noise(seed);
   const HeadGeometry& geometry = sequence.cache().geometry();
   const auto step = [&] {
-    const Work work = sequence.next();
+    const SequenceStep work = sequence.next();
     const int count = static_cast<int>(work.tokens.size());
     for (int head = 0; work.report_kv && head < geometry.heads(); ++head) {
       const LayerGeometry& g = geometry.layer_geometry(head);

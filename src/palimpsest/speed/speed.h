@@ -46,7 +46,7 @@ struct SpeedSample {
   // prepare: the part of forward before the graph runs: its inputs.
   double ms_forward = 0, ms_evict = 0, ms_attention = 0, ms_prepare = 0;
   long long evicted = 0, evictions = 0;  // of one sequence: tokens, and steps that evicted any
-  // Of all sequences: keys, values and tables at the end; and the max of keys and values.
+  // Sums over all sequences: keys, values and tables at the end; and the max of keys and values.
   std::size_t cache_bytes = 0, cache_bytes_peak = 0;
   double slots_per_token = 0;  // fragmentation: allocated slots / tokens, mean over sequences, at the end
 };

@@ -30,7 +30,7 @@ struct Tool {
   std::string name, description;
   std::string parameters;  // JSON Schema of the arguments, as the prompt shows it
   bool strict = false;     // what cannot be enforced is an error
-  // Of `parameters`, with prefix_of_tool() of the tool's number; nullptr: is compiled leniently.
+  // `parameters` compiled, with prefix_of_tool() of the tool's number; nullptr: they are compiled leniently.
   std::shared_ptr<const CompiledSchema> compiled = nullptr;
 };
 

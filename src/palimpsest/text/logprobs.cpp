@@ -21,10 +21,10 @@ double log_sum_exp(std::span<const float> logits) {
 const TokenProbabilities& LikeliestTokens::of(std::span<const float> logits, double log_sum, int count) {
   order_.resize(logits.size());
   std::iota(order_.begin(), order_.end(), 0);
-  const auto some = std::min<std::ptrdiff_t>(count, std::ssize(order_));
-  std::ranges::partial_sort(order_, order_.begin() + some, std::greater(), [&](TokenId t) { return logits[at(t)]; });
+  const auto listed = std::min<std::ptrdiff_t>(count, std::ssize(order_));
+  std::ranges::partial_sort(order_, order_.begin() + listed, std::greater(), [&](TokenId t) { return logits[at(t)]; });
   tokens_.clear();
-  for (const TokenId token : std::span(order_).first(static_cast<std::size_t>(some)))
+  for (const TokenId token : std::span(order_).first(static_cast<std::size_t>(listed)))
     tokens_.emplace_back(token, static_cast<float>(logits[at(token)] - log_sum));
   return tokens_;
 }

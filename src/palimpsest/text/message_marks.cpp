@@ -135,7 +135,9 @@ std::vector<std::size_t> MessageMarks::places(std::string_view text, const std::
     const Node* node = &nodes_.front();
     std::size_t last = i;
     bool inside = false;
-    while (!inside && last < end && (node = child(*node, text[last])) != nullptr) {
+    while (!inside && last < end) {
+      node = child(*node, text[last]);
+      if (node == nullptr) break;
       ++last;
       inside = node->is_control && (allowed.empty() || !allowed.contains(std::string(text.substr(i, last - i))));
     }

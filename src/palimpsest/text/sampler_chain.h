@@ -35,9 +35,10 @@ class SamplerChain {
   };
   static State initial(const SamplerOptions& options);
   State state() const;
-  // Of a new chain with the same options but for the seed; the accepted tokens are not part of it.
+  // Continues from `state`, without its accepted tokens.
+  // Requires: a new chain, with the same options but for the seed.
   void resume(std::uint32_t seed, const State& state);
-  // Mirostat's part of the state: of a token that is not accepted.
+  // Mirostat's part of the state, which a token that is not accepted leaves as it is.
   float mu() const { return mirostat_ ? mirostat_->mu() : 0; }
   void set_mu(float mu) {
     if (mirostat_) mirostat_->set_mu(mu);

@@ -58,7 +58,8 @@ std::string Utf8Stream::finish() {
 std::string whole_characters(std::string_view bytes) {
   Utf8Stream characters;
   std::string text = characters.put(bytes);
-  return text += characters.finish();
+  text += characters.finish();
+  return text;
 }
 
 std::optional<std::size_t> invalid_utf8(std::string_view text) {

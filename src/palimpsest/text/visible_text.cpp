@@ -9,7 +9,7 @@
 namespace palimpsest {
 namespace {
 
-// Of a whole character of two or three bytes.
+// Requires: a whole character of two or three bytes.
 unsigned code_point(std::string_view c) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(c[i]); };
   return c.size() == 2 ? (byte(0) & 0x1FU) << 6 | (byte(1) & 0x3FU)

@@ -53,7 +53,9 @@ bool AttentionFit::solve(const FitOptions& options) {
       factor_.assign(at(kept_), 1);
     reweigh();
     residual(kept);
-    if (fit_values(options.value_ridge) && (error_ = residual(values())) <= dropped_error_) return true;
+    if (!fit_values(options.value_ridge)) continue;
+    error_ = residual(values());
+    if (error_ <= dropped_error_) return true;
   }
   return false;
 }

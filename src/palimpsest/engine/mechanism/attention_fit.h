@@ -22,8 +22,8 @@
 namespace palimpsest {
 
 struct FitOptions {
-  // Of P's mean square per token, and of the mean square of a query's weights: 0 would fit a few queries exactly, and
-  // change tokens without limit that these queries hardly see.
+  // Shares of P's mean square per token, and of the mean square of a query's weights: 0 would fit a few queries
+  // exactly, and change tokens without limit that these queries hardly see.
   double bias_ridge = 1e-2, value_ridge = 1e-2;
   bool biases = true;
 };

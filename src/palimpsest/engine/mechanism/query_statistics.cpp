@@ -8,7 +8,7 @@ namespace {
 
 constexpr float kMaxCounted = 1 << 24;  // exact in f32
 
-// Of a position, in a ring of references: exact in f32, and not 0.
+// The tag of a position in a ring of references: exact in f32, and not 0.
 float tag_of(Position position) {
   return static_cast<float>(position % (Position{1} << 24) + 1);
 }

@@ -183,7 +183,8 @@ std::uint64_t Scheduler::submit(Request request, std::shared_ptr<RequestListener
   const std::lock_guard lock(mutex_);
   if (static_cast<int>(queue_.size()) >= options_.max_queue)
     throw QueueFull(fmt::format("{} requests are waiting: try again later", queue_.size()));
-  const std::uint64_t id = job->id = last_id_ + 1;
+  const std::uint64_t id = last_id_ + 1;
+  job->id = id;
   interrupts_.emplace(id, job->interrupt);
   try {
     queue_.push_back(std::move(job));
@@ -276,10 +277,11 @@ void Scheduler::fail_job(Job& job) noexcept {
 // Removes a cancelled or late request from the queue; nullptr: none.
 std::unique_ptr<Scheduler::Job> Scheduler::take_cancelled() {
   const std::lock_guard lock(mutex_);
-  const auto gone = std::ranges::find_if(queue_, [](const auto& job) { return job->how_interrupted().has_value(); });
-  if (gone == queue_.end()) return nullptr;
-  std::unique_ptr<Job> job = std::move(*gone);
-  queue_.erase(gone);
+  const auto interrupted =
+      std::ranges::find_if(queue_, [](const auto& job) { return job->how_interrupted().has_value(); });
+  if (interrupted == queue_.end()) return nullptr;
+  std::unique_ptr<Job> job = std::move(*interrupted);
+  queue_.erase(interrupted);
   interrupts_.erase(job->id);
   ++load_.finished[static_cast<int>(*job->how_interrupted())];
   return job;

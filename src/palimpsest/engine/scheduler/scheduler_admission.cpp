@@ -277,7 +277,7 @@ bool Scheduler::read_by_another(const Job& job) const {
     if (!other->prefix_key || other->prefix_key->scope != job.prefix_key->scope || !other->begun || !other->in_prompt())
       return false;
     const std::span<const TokenId> prompt = other->request.prompt;
-    const std::size_t from = other->sequence->tokens_read(), end = from + other->share.work.tokens.size();
+    const std::size_t from = other->sequence->tokens_read(), end = from + other->share.step.tokens.size();
     const std::size_t window = job.prefix_key->window;
     return end + window <= prompt.size() && from == job.sequence->tokens_read() &&
            end + window <= job.request.prompt.size() && other->request.method == job.request.method &&

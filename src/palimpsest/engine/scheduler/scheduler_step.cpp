@@ -17,10 +17,10 @@ SchedulerJob& job_of(const StepShare& share) {
 
 // On a device: those that write, as they lie there; then prompts.
 void order_by_place(std::vector<StepShare*>& shares) {
-  if (shares.front()->work.cache->storage() == nullptr) return;
+  if (shares.front()->step.cache->storage() == nullptr) return;
   std::ranges::stable_sort(shares, {}, [](const StepShare* share) {
-    const CacheStorage* const storage = share->work.cache->storage();
-    return std::pair(share->work.tokens.size() > 1, storage == nullptr ? 0 : storage->place());
+    const CacheStorage* const storage = share->step.cache->storage();
+    return std::pair(share->step.tokens.size() > 1, storage == nullptr ? 0 : storage->place());
   });
 }
 
@@ -35,7 +35,7 @@ int Scheduler::begin_decode(Job& job, int max) noexcept {
     return 0;
   }
   begin(job);
-  return job.begun ? static_cast<int>(job.share.work.tokens.size()) - 1 : 0;
+  return job.begun ? static_cast<int>(job.share.step.tokens.size()) - 1 : 0;
 }
 
 // Adds `job` to this step.
@@ -82,7 +82,7 @@ void Scheduler::share_out() {
     }
     if (static_cast<int>(job->sequence->tokens_next()) > left || read_by_another(*job)) continue;
     begin(*job);
-    left -= static_cast<int>(job->share.work.tokens.size());
+    left -= static_cast<int>(job->share.step.tokens.size());
   }
   passed_over_ = oldest->begun || oldest->over ? 0 : oldest->id;
 }
@@ -91,7 +91,7 @@ void Scheduler::share_out() {
 // memory for the threads advance() samples.
 void Scheduler::sample(std::span<StepShare* const> shares) noexcept {
   const auto samples = [](const StepShare* share) {
-    return share->work.result == StepResult::kLogits && !share->logits.empty();
+    return share->step.result == StepResult::kLogits && !share->logits.empty();
   };
   if (std::ranges::count_if(shares, samples) < 2) return;
   const std::size_t width = at(decoder_->model().hyper().vocabulary);
@@ -215,7 +215,7 @@ bool Scheduler::step() {
   for (const StepResult result : {StepResult::kLogits, StepResult::kHidden}) {
     group_.clear();
     for (auto& job : running_)
-      if (job->begun && !job->over && job->share.work.result == result) group_.push_back(&job->share);
+      if (job->begun && !job->over && job->share.step.result == result) group_.push_back(&job->share);
     if (group_.empty()) continue;
     order_by_place(group_);
     stepped = true;
@@ -223,7 +223,7 @@ bool Scheduler::step() {
       sample(shares);
       for (StepShare* share : shares) {
         Job& job = job_of(*share);
-        job.is_prefill ? prompt += static_cast<long long>(share->work.tokens.size()) : sequences += 1;
+        job.is_prefill ? prompt += static_cast<long long>(share->step.tokens.size()) : sequences += 1;
         written -= job.usage.tokens;
         finish_step(job);
         written += job.usage.tokens;

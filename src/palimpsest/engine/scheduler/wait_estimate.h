@@ -8,7 +8,7 @@
 
 namespace palimpsest {
 
-// Of one request.
+// What one request has to do.
 struct TokensLeft {
   long long read = 0, write = 0;  // write: at most
 };

@@ -12,7 +12,7 @@ class DraftRows {
  public:
   // Makes room for a step with so many drafts.
   void begin(const Cache& cache, int drafts);
-  float* const* rows() const { return of_head_.data(); }  // StepTokens::draft_rows; on a device of nullptr
+  float* const* rows() const { return of_head_.data(); }  // SequenceTokens::draft_rows; on a device of nullptr
   // Writes those of draft `index` into the slot that it has now, as the newest token.
   void store(const Cache& cache, int index) const;
 

@@ -11,8 +11,8 @@
 namespace palimpsest {
 namespace {
 
-// Of mechanism match. Its reference queries are few, and of one place in the text: with ridges of 1e-2 they are fitted
-// well, and other queries worse than by dropping alone (research/results/match.md).
+// The ridges of mechanism match. Its reference queries are few, and of one place in the text: with ridges of 1e-2 they
+// are fitted well, and other queries worse than by dropping alone (research/results/match.md).
 constexpr FitOptions kFit{.bias_ridge = 10, .value_ridge = 1};
 
 class Timer {
@@ -111,9 +111,9 @@ void Evictions::drop_and_insert(CacheChange change) {
   evictor_.committed();
 }
 
-void Evictions::edit(PositionRange gone, Position by, const Hyperparameters& hyper) {
-  CacheChange change = {.drop_range = gone};
-  if (by != 0) change.shift_range = {gone.last, kEndOfText}, change.shift_by = by;
+void Evictions::edit(PositionRange removed, Position by, const Hyperparameters& hyper) {
+  CacheChange change = {.drop_range = removed};
+  if (by != 0) change.shift_range = {removed.last, kEndOfText}, change.shift_by = by;
   change_text(change, hyper);
 }
 

@@ -60,7 +60,7 @@ class Evictions {
   }
   // Drops the tokens of `gone` and moves those behind by `by` positions; keys that are rotated by position are rotated
   // once more, and rounded. Throws, unchanged (Cache::prepare).
-  void edit(PositionRange gone, Position by, const Hyperparameters& hyper);
+  void edit(PositionRange removed, Position by, const Hyperparameters& hyper);
   // Moves tokens without dropping any, likewise: Cache::shift.
   void shift(PositionRange range, Position by, const Hyperparameters& hyper);
   // After the prompt: moves tokens together, so that empty pages are released.

@@ -23,8 +23,8 @@ class HeldSignals {
   void hold_kv(int head, Rows keys, Rows values);
   void hold_queries(int head, int member, Rows queries);
 
-  // Of the step's token `index`. Weights: one per slot and entry of the head's table as it is now (new slots: 0); valid
-  // until the next call from this thread.
+  // What belongs to the step's token `index`. Weights: one per slot and entry of the head's table as it is now (new
+  // slots: 0); valid until the next call from this thread.
   std::span<const float> weights(const Cache& cache, int head, int index) const;
   Rows key(int head, int index) const { return row(keys_, head, index); }
   Rows value(int head, int index) const { return row(values_, head, index); }

@@ -13,7 +13,7 @@ bool before(const MergedInto& a, const MergedInto& b) {
   return std::tie(a.table, a.position) < std::tie(b.table, b.position);
 }
 
-// Of all tables, sorted.
+// The merged tokens of all tables, sorted.
 std::vector<MergedInto> merged_tokens(const Cache& cache) {
   std::vector<MergedInto> all;
   for (int t = 0; t < cache.tables(); ++t) {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "palimpsest/core/error.h"
+#include "palimpsest/engine/sequence/full_reader.h"
 #include "palimpsest/engine/sequence/session_options.h"
 #include "palimpsest/policy/query_centres.h"
 
@@ -46,24 +46,18 @@ std::vector<float> QuerySums::means(long long tokens) const {
 
 std::vector<float> query_centres(Decoder& decoder, std::span<const TokenId> text,
                                  const std::function<bool(long long done, long long total)>& progress) {
-  CacheOptions options = decoder.cache_options();
-  if (!options.pages)
-    fail("mean queries are measured on the CPU's fast path only: leave out --portable, --device and --rpc");
-  options.page_size = 64;
-  AttentionRule rule;
-  if (decoder.model().hyper().positions() != PositionKind::kRotary) rule.rotation = Rotation::kNever;
   QuerySums sums(decoder.model());
   CentresReceiver receiver(sums);
   long long done = 0;
   bool goes_on = true;
   for (auto rest = text; !rest.empty() && goes_on; rest = rest.subspan(std::min(kPiece, rest.size()))) {
-    Cache cache(options);
+    FullReader reader(decoder, "mean queries are measured");
     for (auto piece = rest.first(std::min(kPiece, rest.size())); !piece.empty() && goes_on;) {
       const auto chunk = piece.first(std::min(kChunk, piece.size()));
-      cache.insert(static_cast<int>(chunk.size()));
-      const SequenceStep step{
-          .cache = &cache, .rule = rule, .tokens = chunk, .receiver = &receiver, .report_queries = true};
-      decoder.step({&step, 1});
+      reader.read(chunk, [&](SequenceStep& step) {
+        step.receiver = &receiver;
+        step.report_queries = true;
+      });
       piece = piece.subspan(chunk.size());
       done += static_cast<long long>(chunk.size());
       goes_on = !progress || progress(done, static_cast<long long>(text.size()));

@@ -57,8 +57,8 @@ void Sequence::read(TokenId token, std::span<const TokenId> drafts) {
   stage_ = Stage::kDecode;
   at_ = kNoPosition;
   tokens_.assign(1, token);
-  const auto some = drafts.first(std::min(drafts.size(), at(plan_->draft_max())));
-  tokens_.insert(tokens_.end(), some.begin(), some.end());
+  const auto usable = drafts.first(std::min(drafts.size(), at(plan_->draft_max())));
+  tokens_.insert(tokens_.end(), usable.begin(), usable.end());
   all_logits_ = tokens_.size() > 1;
 }
 
@@ -88,14 +88,14 @@ std::size_t Sequence::tokens_next() const {
   return options_.method.cache ? std::min(prompt_.size() - read_, chunk) : prompt_.size() - read_;
 }
 
-Work Sequence::next() {
+SequenceStep Sequence::next() {
   assert(stage_ != Stage::kIdle);
   if (stage_ == Stage::kRepeat) return next_repeated();
   return options_.method.cache ? next_prompt_or_token() : next_recomputed();
 }
 
 // One change: drops what leaves, and takes slots for the tokens that come. Nothing changes if it fails.
-Work Sequence::next_prompt_or_token() {
+SequenceStep Sequence::next_prompt_or_token() {
   const Method& m = options_.method;
   const bool decode = stage_ == Stage::kDecode;
   const bool begins = !decode && read_ == 0 && passes_.first();
@@ -114,7 +114,7 @@ Work Sequence::next_prompt_or_token() {
   }
   if (!decode && read_ == 0) continues_ = false;
   running_ = count;
-  return work(decode ? std::span<const TokenId>(tokens_).first(count) : prompt_.subspan(read_, count));
+  return step_of(decode ? std::span<const TokenId>(tokens_).first(count) : prompt_.subspan(read_, count));
 }
 
 // How many of so many drafts the step reads. The first token has its slot: without memory for drafts there are none.
@@ -135,7 +135,7 @@ std::size_t Sequence::step_size() const {
   std::size_t max = at(options_.chunk);
   const bool limited = decode ? drafts && m.schedule != Schedule::kPrompt
                               : m.windowed() && (m.schedule == Schedule::kStep || m.schedule == Schedule::kPage);
-  const bool each = decode ? plan_->previews_victims() : rule().window > 0;
+  const bool each = decode ? plan_->previews_victims() : rule().has_window();
   if (m.evicts() && limited && !each) max = std::min(max, at(evictions_.room()));
   if (drafts && !plan_->previews_drafts()) max = std::min(max, at(evictions_.room_for_drafts()));
   // The ranks of all keys change there, and drafts have those of their step's first token.
@@ -146,7 +146,7 @@ std::size_t Sequence::step_size() const {
 }
 
 // The next part of the prompt, after the instruction to repeat it.
-Work Sequence::next_repeated() {
+SequenceStep Sequence::next_repeated() {
   const auto chunk = at(options_.chunk);
   part_ = options_.repeat;
   if (part_.size() >= chunk) part_.clear();
@@ -155,10 +155,10 @@ Work Sequence::next_repeated() {
   part_.insert(part_.end(), part.begin(), part.end());
   evictions_.commit(static_cast<int>(part_.size()));
   repeated_ += part.size();
-  return work(part_);
+  return step_of(part_);
 }
 
-Work Sequence::next_recomputed() {
+SequenceStep Sequence::next_recomputed() {
   const std::size_t wanted = stage_ == Stage::kDecode ? tokens_.size() : prompt_.size() - read_;
   const std::size_t count = all_logits_ ? std::min(wanted, std::max<std::size_t>(1, window_.free())) : wanted;
   const auto tokens = window_.with(stage_ == Stage::kDecode ? std::span<const TokenId>(tokens_).first(count)
@@ -167,11 +167,11 @@ Work Sequence::next_recomputed() {
   evictions_.commit(static_cast<int>(tokens.size()));
   window_.keep();
   running_ = count;
-  return work(tokens);
+  return step_of(tokens);
 }
 
-// The step's part for tokens that have their slots.
-Work Sequence::work(std::span<const TokenId> tokens) {
+// The step that reads these tokens, which have their slots.
+SequenceStep Sequence::step_of(std::span<const TokenId> tokens) {
   if (options_.memory_limit > 0 && cache_->bytes_in_use() > options_.memory_limit)
     fail("the cache holds {} tokens and reached its limit of {} MiB: give a --budget, or ask for fewer tokens",
          cache_->occupied(), options_.memory_limit >> 20);
@@ -188,8 +188,8 @@ Work Sequence::work(std::span<const TokenId> tokens) {
     step.hidden = passes_.input(read_, tokens.size());
     step.all_logits = step.all_logits || !passes_.last();
   }
-  step.drafts = drafts_ > 0;
-  if (previewed_) step.draft_rows = draft_rows_.rows();
+  step.request.drafts = drafts_ > 0;
+  if (previewed_) step.request.draft_rows = draft_rows_.rows();
   const std::size_t left = prompt_.size() - read_ - running_;
   collector_.begin(step, phase(), stage_ == Stage::kPrompt ? static_cast<long long>(left) : -1);
   return step;

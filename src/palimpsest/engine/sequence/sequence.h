@@ -41,16 +41,13 @@
 
 namespace palimpsest {
 
-// A sequence's part of a step: its tokens, and how they attend to its cache.
-using Work = SequenceStep;
-
 class Sequence {
  public:
   // `workers`: for moves of the mechanisms shift and gather, and for scoring; may be nullptr. `pool`: shared by several
   // sequences; nullptr: its own. Throws Error.
   Sequence(const Decoder& decoder, const SessionOptions& options, std::shared_ptr<Workers> workers,
            std::shared_ptr<PagePool> pool = nullptr);
-  // `plan`: of plan_target(decoder, options).
+  // Requires: `plan` is of plan_target(decoder, options).
   Sequence(const Decoder& decoder, const SessionOptions& options, std::shared_ptr<const MethodPlan> plan,
            std::shared_ptr<Workers> workers, std::shared_ptr<PagePool> pool = nullptr);
 
@@ -64,16 +61,19 @@ class Sequence {
 
   // Sets the tokens to read. Unread tokens of an earlier call are discarded; a prompt that was read in part continues
   // with the next one. (Layer by layer it cannot: layers hold different tokens then. Until clear() all but clear()
-  // throws Error.) The span must stay valid. With `all_logits` done() returns the rows of every token, not only of
-  // the last one. `result`: what these are, of the prompt.
+  // throws Error.) With `all_logits` done() returns the rows of every token, not only of the last one. `result`: what
+  // these are, of the prompt.
+  // Requires: at least one token; the span stays valid until they are read.
   void read(std::span<const TokenId> prompt, bool all_logits = false, StepResult result = StepResult::kLogits);
   // With `drafts`, tokens that may follow it: done() returns the logits of the token and of the first drafts, as many
   // as there is room for before the next eviction; then call accept(). Without it the next read() forgets all drafts.
   void read(TokenId token, std::span<const TokenId> drafts = {});
   // The first `drafts` of the step's drafts are accepted; the others are forgotten. After an exception the
   // sequence is unusable.
+  // Requires: the last step read at least as many.
   void accept(int drafts);
-  // The cache holds the first `tokens` of the prompt, not all (continue_from).
+  // Begins after the first `tokens` of the prompt.
+  // Requires: stage() is kPrompt; the cache holds these tokens (continue_from); the prompt has more.
   void skip(std::size_t tokens);
   // Tokens of the prompt that passed all layers.
   std::size_t tokens_read() const { return stage_ == Stage::kPrompt && !passes_.last() ? 0 : read_; }
@@ -84,13 +84,14 @@ class Sequence {
   // Max tokens of the next step; does not depend on other sequences.
   std::size_t tokens_next() const;
 
-  // Evicts, and takes slots for the step's tokens: a chunk of the prompt, or the sampled token. Not while kIdle. Throws
-  // Error or std::bad_alloc; the sequence is then as before, and next() may be called again. (Unusable: after
-  // Interrupted, or when merging fails.)
-  Work next();
-  // Call it after the model ran. Evicts down to the budget. `logits`: [rows][vocabulary], of all tokens of the step or
-  // of the last. Returns those to sample from: empty before the prompt's end, unless `all_logits`. After an exception
-  // the sequence is unusable.
+  // Evicts, and takes slots for the step's tokens: a chunk of the prompt, or the sampled token. Throws Error or
+  // std::bad_alloc; the sequence is then as before, and next() may be called again. (Unusable: after Interrupted, or
+  // when merging fails.)
+  // Requires: stage() is not kIdle.
+  SequenceStep next();
+  // Evicts down to the budget. `logits`: [rows][vocabulary], of all tokens of the step or of the last. Returns those to
+  // sample from: empty before the prompt's end, unless `all_logits`. After an exception the sequence is unusable.
+  // Requires: the model ran the step of next().
   std::span<const float> done(std::span<const float> logits);
   void rewind(Position position);  // see Session::rewind
   // Edits of the text (engine/sequence/text_edit.h): see Session. `hyper`: of the decoder's model.
@@ -108,11 +109,11 @@ class Sequence {
 
   bool repeats() const { return plan_->signals().repeat; }  // the model reads a prompt twice
 
-  // Shares the pages of `kept`, as if this sequence had read its tokens (Cache::share). At least
-  // PrefixKey::window tokens of the prompt follow.
+  // Shares the pages of `kept`, as if this sequence had read its tokens (Cache::share).
+  // Requires: a method with a cache; at least PrefixKey::window tokens of the prompt follow.
   void continue_from(Cache& kept);
-  // Continues as the sequence of the same method that had this cache and state(). `in_prompt`: the next tokens belong
-  // to the prompt that it read last.
+  // Continues as the sequence that had this cache and state(). `in_prompt`: the next tokens belong to the prompt that
+  // it read last. Requires: that sequence had the same method, with a cache.
   void continue_from(Cache& kept, std::span<const std::byte> state, bool in_prompt);
   bool in_prompt() const { return stage_ == Stage::kPrompt || continues_; }
   std::vector<std::byte> state() const;                  // what it needs besides its cache
@@ -120,6 +121,7 @@ class Sequence {
   void fetch_scores() const { cache_->fetch_scores(); }  // see Cache
 
   // The cache and the evictor's state (engine/sequence/snapshot.h).
+  // Requires: no drafts are left to accept().
   void save(ByteWriter& out) const;
   // The first difference between the saved cache and the plan's (Cache::mismatch); empty: none.
   static std::string mismatch(const MethodPlan& plan, ByteReader in);
@@ -146,10 +148,10 @@ class Sequence {
   }
   int preview(std::size_t drafts);
   std::size_t step_size() const;  // of what follows; evictions are decided
-  Work work(std::span<const TokenId> tokens);
-  Work next_prompt_or_token();
-  Work next_repeated();
-  Work next_recomputed();
+  SequenceStep step_of(std::span<const TokenId> tokens);
+  SequenceStep next_prompt_or_token();
+  SequenceStep next_repeated();
+  SequenceStep next_recomputed();
   void end(std::size_t tokens, Phase phase);
   void end_of_pass();
   TableRange tables() const { return stage_ == Stage::kPrompt ? passes_.tables() : TableRange{}; }  // of this step

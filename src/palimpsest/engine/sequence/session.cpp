@@ -161,8 +161,8 @@ void Session::record_memory() {
 
 void Session::remember(std::span<const TokenId> tokens) {
   if (memory_log_ == nullptr) return;
-  const auto some = tokens.first(std::min(tokens.size(), kMaxMemory - text_.size()));
-  text_.insert(text_.end(), some.begin(), some.end());
+  const auto recorded = tokens.first(std::min(tokens.size(), kMaxMemory - text_.size()));
+  text_.insert(text_.end(), recorded.begin(), recorded.end());
 }
 
 void Session::set_text(std::span<const TokenId> tokens) {

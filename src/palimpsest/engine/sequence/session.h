@@ -14,15 +14,16 @@ namespace palimpsest {
 class Session {
  public:
   Session(std::shared_ptr<Decoder> decoder, const SessionOptions& options);  // throws Error
-  // `plan`: of plan_target(*decoder, options).
+  // Requires: `plan` is of plan_target(*decoder, options).
   Session(std::shared_ptr<Decoder> decoder, const SessionOptions& options, std::shared_ptr<const MethodPlan> plan);
 
   // Called after each chunk with the number of tokens read (layer by layer: the share of the work, in tokens);
   // returning false stops. A prompt that is read layer by layer cannot be continued then: clear() the session.
   using Progress = std::function<bool(long long done, long long total)>;
 
-  // Reads at least one token, in chunks; evicts down to the budget after each. Returns the logits of the last token
-  // read. For sinks + window the result does not depend on the chunk.
+  // Reads tokens, in chunks; evicts down to the budget after each. Returns the logits of the last token read. For
+  // sinks + window the result does not depend on the chunk.
+  // Requires: at least one token.
   std::span<const float> prefill(std::span<const TokenId> tokens, const Progress& progress = {});
   // Reads one token, returns the logits of the next. Attends to at most budget + interval - 1 tokens, this one
   // included.
@@ -31,9 +32,11 @@ class Session {
   // the first drafts, as many as there was room for and as fit the cache's type; then call accept() with the number of
   // drafts that are accepted: the session is then as if decode() had read these tokens one by one. Without accept(),
   // the next call forgets all drafts.
+  // Requires: accept(): the last decode() returned logits of at least as many drafts.
   std::span<const float> decode(TokenId token, std::span<const TokenId> drafts);
   void accept(int drafts);
   // Teacher forcing: calls visit(i, logits) for each token, with the logits of its successor, chunk by chunk.
+  // Requires: at least one token.
   using Visit = std::function<void(long long index, std::span<const float> logits)>;
   void read(std::span<const TokenId> tokens, const Visit& visit, const Progress& progress = {});
   // Takes and evicts slots as if `tokens` tokens were read, without running the model: keys and values are not written.
@@ -59,7 +62,8 @@ class Session {
   // Adds `by` to the positions of these tokens; the target positions must be empty. kEndOfText: and to that of the next
   // token.
   void shift(Position first, Position last, Position by);
-  // A session that continues as this one would. Both share pages, which are copied on write; on one thread.
+  // A session that continues as this one would. Both share pages, which are copied on write.
+  // Requires: both are used on one thread.
   std::unique_ptr<Session> fork();
 
   // Records the text and what the cache drops from now on, at most kMaxMemory tokens and changes, for memory_map().

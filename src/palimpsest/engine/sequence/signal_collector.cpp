@@ -46,7 +46,7 @@ void SignalCollector::begin(SequenceStep& step, Phase phase, long long left) {
   signals_ = plan_.signals(phase);
   first_head_ = cache_.geometry().first_head(step.layers.first);
   end_head_ = cache_.geometry().end_head(step.layers.last);
-  drafts_ = step.drafts;
+  drafts_ = step.request.drafts;
   keeps_ = keep_weights_ && phase == Phase::kDecode && !drafts_;
   for (KeptWeights& each : kept_) each.position.clear(), each.weight.clear();
   const bool weights = signals_.weights() || keeps_;
@@ -58,27 +58,27 @@ void SignalCollector::begin(SequenceStep& step, Phase phase, long long left) {
   fetch_scores();
   step.report_kv = signals_.reads_inserted();
   step.report_queries = signals_.queries();
-  step.weight_reduction = signals_.reduction();
+  step.request.weight_reduction = signals_.reduction();
   if (drafts_) {
     std::vector<bool> heads(at(cache_.geometry().heads()));
     for (std::size_t head = 0; head < heads.size(); ++head)
       heads[head] = signals_.weights() && decides(static_cast<int>(head));
     held_.begin(cache_, static_cast<int>(step.tokens.size()), heads);
-    if (signals_.weights()) step.weights = held_.weights(), step.weights_stride = held_.weights_stride();
+    if (signals_.weights()) step.weights = held_.weights(), step.request.weights_stride = held_.weights_stride();
   } else if (weights) {
     if (signals_.attention_window) {
       evictor_.scorer().count_queries(static_cast<int>(step.tokens.size()), left);
-      step.weights_rows = evictor_.scorer().window().rows();
-      step.weights_queries = evictor_.scorer().window().queries();
+      step.request.weights_rows = evictor_.scorer().window().rows();
+      step.request.weights_queries = evictor_.scorer().window().queries();
     }
     stride_ = 0;
     for (int head = first_head_; head < end_head_; ++head)
       if (wants_weights(head)) stride_ = std::max(stride_, static_cast<int>(max_weights(*cache_.head(head).slots)));
-    make_room(weights_, std::max<std::size_t>(1, step.weights_rows.size()));
+    make_room(weights_, std::max<std::size_t>(1, step.request.weights_rows.size()));
     make_room(sums_, 1);
     step.weights = weights_.of_head.data();
     if (!sums_.of_head.empty()) step.sums = sums_.of_head.data();
-    step.weights_stride = stride_;
+    step.request.weights_stride = stride_;
   }
 }
 

@@ -49,8 +49,8 @@ class SignalCollector final : public AttentionReceiver {
   // Delivers what a step with drafts held of token `index`, which is the newest one now.
   void replay(int index);
 
-  // Of the last decode step without drafts. Empty after other steps, and for heads whose weights the step did not
-  // compute (a windowed layer that the policy never evicts from).
+  // The weights of the last decode step without drafts. Empty after other steps, and for heads whose weights the step
+  // did not compute (a windowed layer that the policy never evicts from).
   const KeptWeights& kept(int head) const { return kept_[at(head)]; }
 
  private:

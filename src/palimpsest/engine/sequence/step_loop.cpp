@@ -6,10 +6,10 @@
 namespace palimpsest {
 
 bool StepLoop::begin(StepShare& share) noexcept {
-  share.work = {};
+  share.step = {};
   share.logits = {};
   try {
-    share.work = share.sequence->next();
+    share.step = share.sequence->next();
   } catch (...) {
     share.failure = std::current_exception();
     return false;
@@ -17,17 +17,16 @@ bool StepLoop::begin(StepShare& share) noexcept {
   return true;
 }
 
-bool StepLoop::prepare(std::span<StepShare* const> shares) noexcept {
+std::exception_ptr StepLoop::prepare(std::span<StepShare* const> shares) noexcept {
   assert(!shares.empty());
   try {
     steps_.clear();
-    for (const StepShare* share : shares) steps_.push_back(share->work);
+    for (const StepShare* share : shares) steps_.push_back(share->step);
     decoder_->prepare(steps_);
   } catch (...) {
-    if (shares.size() == 1) shares.front()->failure = std::current_exception();
-    return false;
+    return std::current_exception();
   }
-  return true;
+  return nullptr;
 }
 
 std::span<const float> StepLoop::run_or_throw(std::span<StepShare* const> shares) {
@@ -39,9 +38,7 @@ std::span<const float> StepLoop::run_or_throw(std::span<StepShare* const> shares
     begin(*share);
     check(share);
   }
-  steps_.clear();
-  for (const StepShare* share : shares) steps_.push_back(share->work);
-  decoder_->prepare(steps_);
+  if (const std::exception_ptr failure = prepare(shares)) std::rethrow_exception(failure);
   const auto logits = step(shares);
   std::ranges::for_each(shares, check);
   return logits;
@@ -50,19 +47,19 @@ std::span<const float> StepLoop::run_or_throw(std::span<StepShare* const> shares
 std::span<const float> StepLoop::step(std::span<StepShare* const> shares) noexcept {
   std::span<const float> logits;
   std::size_t rows = 0;
-  const auto rows_of = [](const Work& work) { return work.all_logits ? work.tokens.size() : std::size_t{1}; };
+  const auto rows_of = [](const SequenceStep& step) { return step.all_logits ? step.tokens.size() : std::size_t{1}; };
   try {
     logits = decoder_->run();
   } catch (...) {  // all caches are partly written
     for (StepShare* share : shares) share->failure = std::current_exception();
     return {};
   }
-  for (const StepShare* share : shares) rows += rows_of(share->work);
+  for (const StepShare* share : shares) rows += rows_of(share->step);
   const auto all = logits;
   const std::size_t width = logits.size() / rows;
   for (std::size_t i = 0; i < shares.size(); ++i) {
     StepShare* const share = shares[i];
-    const auto mine = logits.first(rows_of(share->work) * width);
+    const auto mine = logits.first(rows_of(share->step) * width);
     logits = logits.subspan(mine.size());
     try {
       const std::size_t tokens = decoder_->check(i);

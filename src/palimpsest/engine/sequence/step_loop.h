@@ -1,4 +1,5 @@
-// A step of the model for several sequences; the order of its parts is defined only here:
+// A step of the model for several sequences; the order of its parts is defined only here. (A text that is read for a
+// measurement, without a method: full_reader.h.)
 //
 //   begin()   per sequence: evicts, takes slots for its next tokens
 //   run()     the model's step for all; then per sequence: evicts down to its budget
@@ -18,7 +19,7 @@ namespace palimpsest {
 
 struct StepShare {  // a sequence's part of a step
   Sequence* sequence = nullptr;
-  Work work = {};
+  SequenceStep step = {};
   std::span<const float> logits = {};  // result of Sequence::done; valid in `ready`, and until the next step
   std::exception_ptr failure = {};     // if set, the sequence is unusable
 };
@@ -40,7 +41,7 @@ class StepLoop {
   const std::shared_ptr<Decoder>& shared_decoder() const { return decoder_; }
 
  private:
-  bool prepare(std::span<StepShare* const> shares) noexcept;  // false: failed; sets the failure of a single share
+  std::exception_ptr prepare(std::span<StepShare* const> shares) noexcept;   // nullptr, or why nothing was written
   std::span<const float> step(std::span<StepShare* const> shares) noexcept;  // logits of all; empty if the model failed
 
   std::shared_ptr<Decoder> decoder_;
@@ -49,10 +50,11 @@ class StepLoop {
 
 template <typename Ready>
 void StepLoop::run(std::span<StepShare* const> shares, Ready ready) {
-  if (prepare(shares)) {
+  if (const std::exception_ptr failure = prepare(shares); failure == nullptr) {
     step(shares);
     ready(shares);
   } else if (shares.size() == 1) {
+    shares.front()->failure = failure;
     ready(shares);
   } else {  // nothing was written: run each alone to find the one that fails
     for (std::size_t i = 0; i < shares.size(); ++i) run(shares.subspan(i, 1), ready);

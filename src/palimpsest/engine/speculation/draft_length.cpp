@@ -16,10 +16,10 @@ int DraftLength::best(double acceptance) const {
 
 int DraftLength::next() {
   constexpr int kMaxPause = 256;
-  if (const int some = best(acceptance()); some > 0) {
+  if (const int length = best(acceptance()); length > 0) {
     pause_ = 16;
     left_ = 0;
-    return some;
+    return length;
   }
   if (left_-- > 0) return 0;
   left_ = pause_;
@@ -28,8 +28,8 @@ int DraftLength::next() {
 }
 
 void DraftLength::add(int drafts, int accepted) {
-  stood_ = 0.9 * stood_ + accepted;
-  fell_ = 0.9 * fell_ + (accepted < drafts ? 1 : 0);
+  accepted_ = 0.9 * accepted_ + accepted;
+  rejected_ = 0.9 * rejected_ + (accepted < drafts ? 1 : 0);
 }
 
 }  // namespace palimpsest

@@ -18,15 +18,15 @@ class DraftLength {
   // The result of a step with drafts.
   void add(int drafts, int accepted);
   // The estimated probability that a draft is accepted if those before it do.
-  double acceptance() const { return stood_ / (stood_ + fell_); }
+  double acceptance() const { return accepted_ / (accepted_ + rejected_); }
 
  private:
   int best(double acceptance) const;
 
   int max_;
   DraftPrice price_;
-  double stood_ = 2, fell_ = 1;  // drafts, with weights that fall by a tenth with each step
-  int pause_ = 16, left_ = 0;    // steps between tries while drafts do not pay
+  double accepted_ = 2, rejected_ = 1;  // drafts, with weights that fall by a tenth with each step
+  int pause_ = 16, left_ = 0;           // steps between tries while drafts do not pay
 };
 
 }  // namespace palimpsest

@@ -38,10 +38,10 @@ class Probe {
   double seconds(int drafts, LayerRange layers) {
     sequence_.clear();
     sequence_.read(tokens_[0], std::span(tokens_).subspan(1, at(drafts)));
-    Work work = sequence_.next();
-    work.layers = layers;
-    if (layers.first > 0) work.hidden = std::span(hidden_).first(work.tokens.size() * at(hyper_.width));
-    decoder_.prepare({&work, 1});
+    SequenceStep step = sequence_.next();
+    step.layers = layers;
+    if (layers.first > 0) step.hidden = std::span(hidden_).first(step.tokens.size() * at(hyper_.width));
+    decoder_.prepare({&step, 1});
     const auto start = Clock::now();
     const auto result = decoder_.run();
     const auto end = Clock::now();

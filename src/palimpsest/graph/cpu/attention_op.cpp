@@ -20,7 +20,7 @@ Heads<T> heads_of(const ggml_tensor* t) {
 }
 
 // In the cache, at least; once for each token.
-double numbers_read(const AttentionStep& a) {
+double numbers_read(const LayerStep& a) {
   double slots = 0;
   for (int i = 0; i < a.sequences; ++i)
     slots += static_cast<double>(a.cache[i].head[0].slots->slots) * a.tokens[i].count;
@@ -29,8 +29,8 @@ double numbers_read(const AttentionStep& a) {
 
 }  // namespace
 
-AttentionStep attention_of(const Step& step, int layer, const ggml_tensor* out) {
-  AttentionStep a = step.attention(layer);
+LayerStep attention_of(const Step& step, int layer, const ggml_tensor* out) {
+  LayerStep a = step.attention(layer);
   a.q = heads_of<const float>(out->src[0]);
   a.k = heads_of<const float>(out->src[1]);
   a.v = heads_of<const float>(out->src[2]);
@@ -93,7 +93,7 @@ void AttentionOp::prepare(DecoderGraph&, const Step& step) {
   if (std::ranges::none_of(step.input(), rotated_on_read)) return;
   rank_tiles_.resize(std::max(rank_tiles_.size(), rank_tiles_of_.size()));
   for (std::size_t layer = 0; layer < layers; ++layer) {
-    const AttentionStep& a = step.attention(static_cast<int>(layer));
+    const LayerStep& a = step.attention(static_cast<int>(layer));
     if (a.shape.kv_heads == 0) continue;
     for (std::size_t i = 0; i < sequences; ++i) {
       if (!unrotated_keys(a.tokens[i].rotation) || !step.input()[i].cache->options().shared) continue;
@@ -123,7 +123,7 @@ std::size_t AttentionOp::first_equal(int layer, std::size_t sequence) const {
 
 void AttentionOp::run(ggml_tensor* out, int thread, int threads, void* userdata) {
   const Call& call = *static_cast<const Call*>(userdata);
-  AttentionStep step = attention_of(*call.op->step_, call.layer, out);
+  LayerStep step = attention_of(*call.op->step_, call.layer, out);
   step.rank_tiles = call.op->rank_tiles_of_.data() + static_cast<std::ptrdiff_t>(call.layer) * step.sequences;
   step.misfits = &call.op->misfits_;
   const auto attend = [&](int part, int parts) {

@@ -12,7 +12,7 @@ namespace palimpsest {
 
 // The arguments of one layer's attention: `out` [value_width * query_heads, tokens] is the operator, its three sources
 // are q, k and v.
-AttentionStep attention_of(const Step& step, int layer, const ggml_tensor* out);
+LayerStep attention_of(const Step& step, int layer, const ggml_tensor* out);
 
 class AttentionOp final : public AttentionPath {
  public:

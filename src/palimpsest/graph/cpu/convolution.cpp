@@ -18,7 +18,7 @@ void convolve(const Step& step, int layer, ggml_tensor* out, int thread, int thr
     return reinterpret_cast<float*>(static_cast<char*>(t->data) + at(token) * t->nb[1]);
   };
   for (int i = 0; i < step.sequences(); ++i) {
-    const StepTokens& tokens = step.attention(layer).tokens[i];
+    const SequenceTokens& tokens = step.attention(layer).tokens[i];
     const SequenceStep& sequence = step.input()[at(i)];
     RecurrentState& state = sequence.cache->state();
     const float* const before = state.before() + shape.offset;
@@ -35,7 +35,7 @@ void convolve(const Step& step, int layer, ggml_tensor* out, int thread, int thr
         y[c] = sum;
       }
     }
-    const int outcomes = sequence.drafts ? tokens.count : 1;
+    const int outcomes = tokens.drafts ? tokens.count : 1;
     for (int k = 0; k < outcomes; ++k) {
       float* const after = state.outcome(k) + shape.offset;
       const int next = tokens.count - outcomes + k + 1;

@@ -25,7 +25,7 @@ void scan(const Step& step, int layer, ggml_tensor* out, int thread, int threads
   };
   const std::size_t of_head = at(m.head_dim) * at(m.state_width);
   for (int i = 0; i < step.sequences(); ++i) {
-    const StepTokens& tokens = step.attention(layer).tokens[i];
+    const SequenceTokens& tokens = step.attention(layer).tokens[i];
     const SequenceStep& sequence = step.input()[at(i)];
     RecurrentState& state = sequence.cache->state();
     for (int head = thread; head < m.heads; head += threads) {
@@ -35,7 +35,7 @@ void scan(const Step& step, int layer, ggml_tensor* out, int thread, int threads
       const std::size_t group = at(m.group(head));
       for (int t = 0; t < tokens.count; ++t) {
         const int token = tokens.first + t;
-        float* const after = state.outcome(sequence.drafts ? t : 0) + offset;
+        float* const after = state.outcome(tokens.drafts ? t : 0) + offset;
         const float time = softplus(row(dt, token, dt->nb[1])[head]), decay = std::exp(time * rate);
         const float* const in = row(x, token, x->nb[2]) + at(head) * at(m.head_dim);
         const float* const key = row(b, token, b->nb[2]) + group * at(m.state_width);

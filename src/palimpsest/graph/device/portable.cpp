@@ -13,13 +13,13 @@ namespace {
 constexpr std::size_t kShapesKnown = 16;
 
 // Drafts that have no slots stand behind those of the tables.
-int span_of(const Cache& cache, const StepTokens& tokens) {
+int span_of(const Cache& cache, const SequenceTokens& tokens) {
   const int slots = std::max(1, cache.slots() + (tokens.draft_rows == nullptr ? 0 : tokens.count - 1));
   return (slots + kStorageSlots - 1) / kStorageSlots * kStorageSlots;  // a multiple, so that few graphs are built
 }
 
 // A multiple of some slots, at most `span`: the first ones, which hold all sinks of all heads.
-int sink_span_of(const Cache& cache, const StepTokens& tokens, int span) {
+int sink_span_of(const Cache& cache, const SequenceTokens& tokens, int span) {
   constexpr int kFew = 32;
   int slots = 1;
   for (int t = 0; t < cache.tables(); ++t) {
@@ -31,26 +31,26 @@ int sink_span_of(const Cache& cache, const StepTokens& tokens, int span) {
 }
 
 // Whether new tokens are rotated by their rank in each head, not by position.
-bool queries_at_rank(const StepTokens& tokens) {
+bool queries_at_rank(const SequenceTokens& tokens) {
   return tokens.rotation == Rotation::kOnRead || (tokens.rotation == Rotation::kOnWrite && tokens.key_row == nullptr);
 }
 
 // Whether all heads of all layers have the same slots and the same window. Heads with tables of their own do until the
 // first eviction: one mask serves them while a prompt is read.
-bool heads_share_slots(const Cache& cache, const StepTokens& tokens) {
-  return tokens.head_window == nullptr && (cache.options().shared || cache.nothing_evicted());
+bool heads_share_slots(const Cache& cache, const SequenceTokens& tokens) {
+  return tokens.head_window.empty() && (cache.options().shared || cache.nothing_evicted());
 }
 
 // Rows of the rank table that this step's keys and queries need.
 int ranks_needed(const Step& step, int sequence) {
-  const StepTokens& t = step.attention(0).tokens[sequence];
+  const SequenceTokens& t = step.attention(0).tokens[sequence];
   const Cache& cache = *step.input()[sequence].cache;
   if (t.rotation == Rotation::kNever) return 0;
   const bool original = cache.next() <= cache.options().original_until;
   int max = !queries_at_rank(t) ? 0 : original ? static_cast<int>(cache.next()) : cache.occupied();
   if (!t.two_query) return max;
   for (int layer = 0; layer < cache.geometry().layers(); ++layer) {
-    const AttentionStep& a = step.attention(layer);
+    const LayerStep& a = step.attention(layer);
     for (int h = 0; h < a.shape.kv_heads; ++h)
       max = std::max(max, 1 + sink_rank(t, *a.cache[sequence].head[h].slots, a.window(sequence, h), t.count - 1));
   }
@@ -92,7 +92,7 @@ void PortablePath::attach_storage(Cache& cache, const AttentionRule& rule) const
 // Device memory for a sequence's new tokens, and what else of it must be there before the step.
 void PortablePath::reserve(const Step& step, int i) {
   const SequenceStep& sequence = step.input()[i];
-  const StepTokens& tokens = step.attention(0).tokens[i];
+  const SequenceTokens& tokens = step.attention(0).tokens[i];
   for (int layer = 0; layer < layers_; ++layer) require_supported(step.attention(layer), i);
   if (sequence.cache->storage() == nullptr) attach_storage(*sequence.cache, sequence.rule);
   PortableStorage& storage = storage_of(sequence);
@@ -108,28 +108,28 @@ void PortablePath::reserve(const Step& step, int i) {
   }
   const int ranks = ranks_needed(step, i);
   for (int layer = 0; ranks > 0 && layer < layers_; ++layer)
-    if (const AttentionStep& each = step.attention(layer); each.shape.kv_heads > 0)
+    if (const LayerStep& each = step.attention(layer); each.shape.kv_heads > 0)
       ranks_of(layer).reserve(each.shape, each.tokens[i].rank_row, ranks);
 }
 
 PortablePath::Sinks PortablePath::sinks_of(const Step& step, int i) const {
-  const StepTokens& t = step.attention(0).tokens[i];
+  const SequenceTokens& t = step.attention(0).tokens[i];
   const Cache& cache = *step.input()[i].cache;
   if (!t.two_query) return Sinks::kAlike;
   const int sinks = storage_of(step.input()[i]).sinks();
   if (sinks == 0) return Sinks::kScoredApart;
   bool alike = true, in_front = true;
   for (int layer = 0; layer < layers_; ++layer) {
-    const AttentionStep& a = step.attention(layer);
+    const LayerStep& a = step.attention(layer);
     const int tables =
-        cache.options().shared && t.head_window == nullptr ? std::min(1, a.shape.kv_heads) : a.shape.kv_heads;
+        cache.options().shared && t.head_window.empty() ? std::min(1, a.shape.kv_heads) : a.shape.kv_heads;
     for (int h = 0; h < tables; ++h) {
       const SlotsView& slots = *a.cache[i].head[h].slots;
       alike = alike && sink_rank(t, slots, a.window(i, h), t.count - 1) == t.position + t.count - 1;
       for (int slot = 0; slot < sinks; ++slot)
         in_front = in_front && slot < slots.slots && slots.relative[slot] < t.sink_end;
     }
-    if (cache.options().shared && t.head_window == nullptr && tables > 0) break;
+    if (cache.options().shared && t.head_window.empty() && tables > 0) break;
   }
   if (alike) return Sinks::kAlike;
   return t.count == 1 && in_front ? Sinks::kRotated : Sinks::kScoredApart;
@@ -138,15 +138,15 @@ PortablePath::Sinks PortablePath::sinks_of(const Step& step, int i) const {
 // Whether a sequence of one token is the next of a batch: its seat is, and the graph treats it alike.
 bool PortablePath::joins(const Step& step, const Batch& batch, int i) const {
   const SequenceStep &last = step.input()[i - 1], &next = step.input()[i];
-  const StepTokens &a = step.attention(0).tokens[i - 1], &b = step.attention(0).tokens[i];
+  const SequenceTokens &a = step.attention(0).tokens[i - 1], &b = step.attention(0).tokens[i];
   const PortableStorage &one = storage_of(last), &other = storage_of(next);
   const bool shared = heads_share_slots(*next.cache, b);
   return batch.sinks != Sinks::kScoredApart && sinks_of(step, i) == batch.sinks && a.count == 1 && b.count == 1 &&
          one.seat().slab() == other.seat().slab() && one.seat().index() + 1 == other.seat().index() &&
          one.flash() == other.flash() && a.rotation == b.rotation && queries_at_rank(a) == queries_at_rank(b) &&
-         heads_share_slots(*last.cache, a) == shared && (a.head_window == nullptr) == (b.head_window == nullptr) &&
-         (last.weights != nullptr) == (next.weights != nullptr) && last.weights_queries == next.weights_queries &&
-         std::ranges::equal(last.weights_rows, next.weights_rows) && last.fading == next.fading &&
+         heads_share_slots(*last.cache, a) == shared && a.head_window.empty() == b.head_window.empty() &&
+         (last.weights != nullptr) == (next.weights != nullptr) && a.weights_queries == b.weights_queries &&
+         std::ranges::equal(a.weights_rows, b.weights_rows) && last.fading == next.fading &&
          !has_mask_per_query_head(step.attention(0).shape, shared);
 }
 
@@ -154,7 +154,7 @@ void PortablePath::find_batches(const Step& step) {
   batches_.clear();
   for (int i = 0; i < step.sequences(); ++i) {
     const SequenceStep& sequence = step.input()[i];
-    const StepTokens& tokens = step.attention(0).tokens[i];
+    const SequenceTokens& tokens = step.attention(0).tokens[i];
     const int span = span_of(*sequence.cache, tokens);
     if (!batches_.empty() && joins(step, batches_.back(), i)) {
       ++batches_.back().count;
@@ -174,17 +174,17 @@ std::uint64_t PortablePath::begin(const Step& step) {
   Shape shape;
   for (const Batch& batch : batches_) {
     const SequenceStep& sequence = step.input()[batch.first];
-    const StepTokens& tokens = step.attention(0).tokens[batch.first];
+    const SequenceTokens& tokens = step.attention(0).tokens[batch.first];
     const StorageSeat& seat = storage_of(sequence).seat();
     shape.insert(shape.end(),
                  {seat->generation(), static_cast<std::uint64_t>(seat.index()), static_cast<std::uint64_t>(batch.count),
                   static_cast<std::uint64_t>(batch.span), static_cast<std::uint64_t>(batch.sink_span),
                   static_cast<std::uint64_t>(tokens.count), static_cast<std::uint64_t>(batch.sinks),
                   static_cast<std::uint64_t>(tokens.rotation), queries_at_rank(tokens),
-                  heads_share_slots(*sequence.cache, tokens), tokens.head_window != nullptr,
-                  sequence.weights != nullptr, static_cast<std::uint64_t>(sequence.weights_queries),
-                  sequence.weights_rows.size(), std::bit_cast<std::uint32_t>(sequence.fading.value_or(-1))});
-    shape.insert(shape.end(), sequence.weights_rows.begin(), sequence.weights_rows.end());
+                  heads_share_slots(*sequence.cache, tokens), !tokens.head_window.empty(), sequence.weights != nullptr,
+                  static_cast<std::uint64_t>(tokens.weights_queries), tokens.weights_rows.size(),
+                  std::bit_cast<std::uint32_t>(sequence.fading.value_or(-1))});
+    shape.insert(shape.end(), tokens.weights_rows.begin(), tokens.weights_rows.end());
   }
   for (const RankTable& ranks : ranks_) shape.push_back(ranks.generation());
   shape.push_back(step.report_kv());
@@ -199,14 +199,14 @@ std::uint64_t PortablePath::begin(const Step& step) {
 std::size_t PortablePath::nodes_per_layer() const {
   std::size_t nodes = 48 + 32 * static_cast<std::size_t>(step_->sequences());  // recurrent layers: of each sequence
   for (const Batch& batch : batches_)
-    nodes += 180 + 10 * (1 + step_->input()[batch.first].weights_rows.size()) +
+    nodes += 180 + 10 * (1 + step_->input()[batch.first].request.weights_rows.size()) +
              2 * at(step_->input()[batch.first].cache->geometry().max_group());
   return nodes;
 }
 
 void PortablePath::make_inputs(DecoderGraph& graph) const {
   ggml_context* c = graph.context.get();
-  const AttentionStep& a = step_->attention(0);
+  const LayerStep& a = step_->attention(0);
   auto inputs = std::make_unique<Inputs>();
   const std::size_t tensors = (14 * static_cast<std::size_t>(layers_) + 2) * batches_.size() + 2 * ranks_.size();
   for (ggml_backend_t backend : backends_.all()) inputs->blocks.emplace_back(backend, tensors);
@@ -214,7 +214,7 @@ void PortablePath::make_inputs(DecoderGraph& graph) const {
   inputs->by_position.resize(ranks_.size());
   for (const Batch& batch : batches_) {
     const SequenceStep& sequence = step_->input()[batch.first];
-    const StepTokens& tokens = a.tokens[batch.first];
+    const SequenceTokens& tokens = a.tokens[batch.first];
     BatchInputs in;
     in.batch = batch;
     in.queries_at_rank = queries_at_rank(tokens);
@@ -253,7 +253,7 @@ void PortablePath::make_inputs(DecoderGraph& graph) const {
 // Makes one table for all layers of a device with the same slots, window and RoPE table.
 void PortablePath::make_tables(ggml_context* c, TableNeeds needs, Inputs& inputs, BatchInputs& batch) const {
   for (int layer = 0; layer < layers_; ++layer) {
-    const AttentionStep& a = step_->attention(layer);
+    const LayerStep& a = step_->attention(layer);
     if (a.shape.kv_heads == 0) {
       batch.table_of.push_back(-1);
       continue;
@@ -295,7 +295,7 @@ PortablePath::Table PortablePath::make_table(ggml_context* c, const TableNeeds& 
 
 void PortablePath::prepare(DecoderGraph& graph, const Step& step) {
   auto& inputs = static_cast<Inputs&>(*graph.path_inputs);
-  const AttentionStep& first = step.attention(0);
+  const LayerStep& first = step.attention(0);
   const std::size_t row = static_cast<std::size_t>(first.shape.head_dim) * sizeof(float);
   for (const auto& [layer, logits] : inputs.sink_logits)
     ggml_backend_tensor_set(logits, step.attention(layer).shape.sink_logits, 0, ggml_nbytes(logits));
@@ -316,7 +316,7 @@ void PortablePath::prepare(DecoderGraph& graph, const Step& step) {
       for (int rope = 0; rope < step.ropes(); ++rope) {
         const int layer = step.first_layer(rope);
         if (in.queries_at_rank || layer < 0) continue;
-        const StepTokens& t = step.attention(layer).tokens[i];
+        const SequenceTokens& t = step.attention(layer).tokens[i];
         if (t.key_row == nullptr) continue;
         expand_rows(first.shape, t.key_row, t.count, cos_, sin_);
         for (std::size_t b = 0; b < backends_.all().size(); ++b) {
@@ -359,9 +359,9 @@ void PortablePath::finish(DecoderGraph& graph, const Step& step) {
 void PortablePath::make_weights(Inputs& inputs, BatchInputs& in, const SequenceStep& step) const {
   std::vector<std::int64_t> floats(backends_.all().size());
   for (int layer = 0; layer < layers_; ++layer) {
-    const AttentionStep& a = step_->attention(layer);
+    const LayerStep& a = step_->attention(layer);
     if (a.shape.kv_heads == 0 || a.kv_layer != layer) continue;
-    const auto rows = static_cast<std::int64_t>(std::max<std::size_t>(1, step.weights_rows.size()));
+    const auto rows = static_cast<std::int64_t>(std::max<std::size_t>(1, step.request.weights_rows.size()));
     floats[backends_.index_of(layer)] += rows * in.batch.span * a.shape.kv_heads * in.batch.count;
   }
   for (std::size_t b = 0; b < floats.size(); ++b)
@@ -371,7 +371,7 @@ void PortablePath::make_weights(Inputs& inputs, BatchInputs& in, const SequenceS
 void PortablePath::read_weights(const BatchInputs& in, const Step& step) {
   std::size_t read = SIZE_MAX;  // the device whose weights were read last
   for (const auto& [layer, first] : in.weights_of) {
-    const AttentionStep& a = step.attention(layer);
+    const LayerStep& a = step.attention(layer);
     if (const std::size_t b = backends_.index_of(layer); b != read) {
       read = b;
       read_weights_.resize(static_cast<std::size_t>(ggml_nelements(in.weights[b])));

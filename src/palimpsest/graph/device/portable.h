@@ -123,14 +123,14 @@ class PortablePath final : public AttentionPath {
   bool joins(const Step& step, const Batch& batch, int sequence) const;
   Sinks sinks_of(const Step& step, int sequence) const;
   bool takes_flash(const CacheOptions& cache, const AttentionRule& rule) const;
-  ggml_tensor* rotate_sinks(ggml_context* context, const AttentionStep& a, const BatchInputs& in,
-                            const StorageSeat& seat, ggml_tensor* keys) const;
-  bool has_flash(const AttentionStep& a, const CacheOptions& cache, bool shared, Rotation rotation) const;
+  ggml_tensor* rotate_sinks(ggml_context* context, const LayerStep& a, const BatchInputs& in, const StorageSeat& seat,
+                            ggml_tensor* keys) const;
+  bool has_flash(const LayerStep& a, const CacheOptions& cache, bool shared, Rotation rotation) const;
   void make_inputs(DecoderGraph& graph) const;
   void make_tables(ggml_context* context, TableNeeds needs, Inputs& inputs, BatchInputs& batch) const;
   Table make_table(ggml_context* context, const TableNeeds& needs, int layer) const;
   ggml_tensor* attend(DecoderGraph& graph, int layer, BatchInputs& inputs, const Rows& rows) const;
-  ggml_tensor* insert_values(ggml_context* context, const PortableStorage& storage, const AttentionStep& a,
+  ggml_tensor* insert_values(ggml_context* context, const PortableStorage& storage, const LayerStep& a,
                              const BatchInputs& in, ggml_tensor* v) const;
   ggml_tensor* scores(ggml_context* context, int layer, ggml_tensor* keys, ggml_tensor* q) const;
   ggml_tensor* softmax(ggml_context* context, const AttentionShape& shape, ggml_tensor* scores, ggml_tensor* mask,

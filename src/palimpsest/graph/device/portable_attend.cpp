@@ -13,7 +13,7 @@ namespace palimpsest {
 namespace {
 
 // [dim, heads, all tokens] of a batch.
-ggml_tensor* tokens_of(ggml_context* c, ggml_tensor* x, const StepTokens& first, int sequences) {
+ggml_tensor* tokens_of(ggml_context* c, ggml_tensor* x, const SequenceTokens& first, int sequences) {
   return ggml_view_3d(c, x, x->ne[0], x->ne[1], std::int64_t{first.count} * sequences, x->nb[1], x->nb[2],
                       static_cast<std::size_t>(first.first) * x->nb[2]);
 }
@@ -80,7 +80,7 @@ ggml_tensor* PortablePath::build(DecoderGraph& graph, int layer, ggml_tensor* q,
   if (graph.path_inputs == nullptr) make_inputs(graph);
   ggml_context* c = graph.context.get();
   auto& inputs = static_cast<Inputs&>(*graph.path_inputs);
-  const AttentionStep& a = step_->attention(layer);
+  const LayerStep& a = step_->attention(layer);
   const int dims = a.shape.rope_dims;
   for (ggml_tensor** x : {&q, &k, &v})
     if (!ggml_is_contiguous(*x)) *x = ggml_cont(c, *x);
@@ -167,7 +167,7 @@ ggml_tensor* PortablePath::product(ggml_context* c, int layer, ggml_tensor* stor
 // it has every operator. ggml's CPU kernel adds f16 values up in f16, over thousands of tokens, and reads keys once per
 // query head: products sum in f32 and read them once per group. PALIMPSEST_DEVICE_ATTENTION: "flash", on the CPU for
 // these types too, or "products".
-bool PortablePath::has_flash(const AttentionStep& a, const CacheOptions& cache, bool shared, Rotation rotation) const {
+bool PortablePath::has_flash(const LayerStep& a, const CacheOptions& cache, bool shared, Rotation rotation) const {
   const AttentionShape& shape = a.shape;
   if (has_mask_per_query_head(shape, shared)) return false;
   const char* const wish = std::getenv("PALIMPSEST_DEVICE_ATTENTION");
@@ -198,12 +198,12 @@ bool PortablePath::has_flash(const AttentionStep& a, const CacheOptions& cache, 
   return true;
 }
 
-// Of a sequence: all its layers, in all its steps, since values are stored as the operator reads them.
+// Decided once for a sequence, for all layers and steps: values are stored as the operator reads them.
 bool PortablePath::takes_flash(const CacheOptions& cache, const AttentionRule& rule) const {
   if (rule.two_query && rotated_sinks(cache, rule) == 0) return false;  // the softmax is over scores of two queries
   const bool shared = cache.shared && rule.head_window.empty();
   for (int layer = 0; layer < layers_; ++layer)
-    if (const AttentionStep& a = model_.attention(layer);
+    if (const LayerStep& a = model_.attention(layer);
         a.shape.kv_heads > 0 && !has_flash(a, cache, shared, rule.rotation))
       return false;
   return true;
@@ -211,7 +211,7 @@ bool PortablePath::takes_flash(const CacheOptions& cache, const AttentionRule& r
 
 // v [value_dim, heads, all tokens] -> all stored values: [value_dim, span, heads, sequences] if they are in rows, else
 // [span, value_dim, heads, sequences].
-ggml_tensor* PortablePath::insert_values(ggml_context* c, const PortableStorage& storage, const AttentionStep& a,
+ggml_tensor* PortablePath::insert_values(ggml_context* c, const PortableStorage& storage, const LayerStep& a,
                                          const BatchInputs& in, ggml_tensor* v) const {
   const std::int64_t heads = a.shape.kv_heads, width = a.shape.value_dim;
   const int count = in.batch.count;
@@ -232,7 +232,7 @@ ggml_tensor* PortablePath::insert_values(ggml_context* c, const PortableStorage&
 }
 
 // keys: all rows of the batch's lanes.
-ggml_tensor* PortablePath::rotate_sinks(ggml_context* c, const AttentionStep& a, const BatchInputs& in,
+ggml_tensor* PortablePath::rotate_sinks(ggml_context* c, const LayerStep& a, const BatchInputs& in,
                                         const StorageSeat& seat, ggml_tensor* keys) const {
   const Table& table = in.table(a.layer);
   ggml_tensor* saved = seat->sinks(a.kv_layer);
@@ -243,10 +243,10 @@ ggml_tensor* PortablePath::rotate_sinks(ggml_context* c, const AttentionStep& a,
 
 ggml_tensor* PortablePath::attend(DecoderGraph& graph, int layer, BatchInputs& in, const Rows& rows) const {
   ggml_context* c = graph.context.get();
-  const AttentionStep& a = step_->attention(layer);
+  const LayerStep& a = step_->attention(layer);
   const AttentionShape& shape = a.shape;
   const int sequences = in.batch.count;
-  const StepTokens& tokens = a.tokens[in.batch.first];
+  const SequenceTokens& tokens = a.tokens[in.batch.first];
   const SequenceStep& step = step_->input()[in.batch.first];
   const Table& table = in.table(layer);
   const PortableStorage& storage = storage_of(step);
@@ -288,7 +288,7 @@ ggml_tensor* PortablePath::attend(DecoderGraph& graph, int layer, BatchInputs& i
 
   if (in.flash) {
     if (weights_wanted) {
-      const std::int64_t late = std::min<std::int64_t>(step.weights_queries, count);
+      const std::int64_t late = std::min<std::int64_t>(step.request.weights_queries, count);
       const auto skipped = static_cast<std::size_t>(count - late);
       ggml_tensor *mask = table.in.mask, *last = q;
       if (late < count) {
@@ -387,17 +387,17 @@ void PortablePath::collect_weights(DecoderGraph& graph, BatchInputs& inputs, int
                                    const SequenceStep& step) const {
   ggml_context* c = graph.context.get();
   const std::int64_t span = weights->ne[0], tokens = weights->ne[1], heads = weights->ne[3];
-  const int late = static_cast<int>(std::min<std::int64_t>(step.weights_queries, tokens));
+  const int late = static_cast<int>(std::min<std::int64_t>(step.request.weights_queries, tokens));
   ggml_tensor* all = inputs.weights[backends_.index_of(layer)];
   std::size_t to = 0;  // the floats of the device's layers before
   if (!inputs.weights_of.empty() && backends_.index_of(inputs.weights_of.back().first) == backends_.index_of(layer)) {
     const auto& [last, begin] = inputs.weights_of.back();
-    const std::size_t rows = std::max<std::size_t>(1, step.weights_rows.size());
+    const std::size_t rows = std::max<std::size_t>(1, step.request.weights_rows.size());
     to = begin + rows * at(inputs.batch.span) * at(step_->attention(last).shape.kv_heads * inputs.batch.count);
   }
   inputs.weights_of.emplace_back(layer, to);
   std::int64_t first = tokens - late;
-  for (const std::int64_t count : step.weights_rows.empty() ? std::span(&late, 1) : step.weights_rows) {
+  for (const std::int64_t count : step.request.weights_rows.empty() ? std::span(&late, 1) : step.request.weights_rows) {
     ggml_tensor* sums = sum_of_weights(c, weights, first, count);
     ggml_tensor* place = ggml_view_1d(c, all, span * heads, to * sizeof(float));
     ggml_build_forward_expand(graph.graph, ggml_cpy(c, ggml_reshape_1d(c, sums, span * heads), place));

@@ -25,8 +25,8 @@ struct Sight {
   bool sees_all() const { return local == INT32_MIN && window == INT32_MIN; }  // of the tokens to `now`
 };
 
-Sight sight_of(const AttentionStep& step, int sequence, int head, int query) {
-  const StepTokens& tokens = step.tokens[sequence];
+Sight sight_of(const LayerStep& step, int sequence, int head, int query) {
+  const SequenceTokens& tokens = step.tokens[sequence];
   const std::int64_t now = tokens.relative[query];
   const auto before = [&](std::int32_t window) {  // the last relative position that is outside
     const std::int64_t last = window == INT32_MAX ? INT32_MIN : now - window;
@@ -47,7 +47,7 @@ void TableWriter::set(const TableInputs& inputs, ggml_tensor* t, const std::vect
   set_input(inputs.block, t, std::as_bytes(std::span(part)), at(index_) * part.size() * sizeof(T));
 }
 
-void require_supported(const AttentionStep& step, int sequence) {
+void require_supported(const LayerStep& step, int sequence) {
   for (int h = 0; h < step.shape.kv_heads; ++h)
     if (step.cache[sequence].head[h].slots->bias != nullptr)
       fail("biases of slots need the CPU's own attention: run without --device and --portable");
@@ -95,12 +95,12 @@ TableInputs new_table_inputs(ggml_context* context, const AttentionShape& shape,
   return in;
 }
 
-void TableWriter::write(TableInputs& inputs, const AttentionStep& step, int sequence, int index, int capacity,
+void TableWriter::write(TableInputs& inputs, const LayerStep& step, int sequence, int index, int capacity,
                         int draft_slot) {
   index_ = index;
   draft_slot_ = draft_slot;
   const HeadPages* head = step.cache[sequence].head;
-  const StepTokens& tokens = step.tokens[sequence];
+  const SequenceTokens& tokens = step.tokens[sequence];
   write_rows(inputs, head, tokens, capacity);
   if (inputs.mask->type == GGML_TYPE_F32)
     write_biases(inputs, step, sequence);
@@ -111,12 +111,13 @@ void TableWriter::write(TableInputs& inputs, const AttentionStep& step, int sequ
   if (inputs.sink_cos != nullptr) write_sink_rotations(inputs, step, sequence);
 }
 
-// Of token `token` of the step.
+// The slot of the step's token `token`.
 int TableWriter::slot_of(const SlotsView& slots, int token) const {
   return token < slots.inserted_count ? slots.inserted[token] : draft_slot_ + token - slots.inserted_count;
 }
 
-void TableWriter::write_rows(const TableInputs& inputs, const HeadPages* head, const StepTokens& tokens, int capacity) {
+void TableWriter::write_rows(const TableInputs& inputs, const HeadPages* head, const SequenceTokens& tokens,
+                             int capacity) {
   const std::int64_t heads = inputs.key_rows->ne[1];
   rows_.clear();
   for (std::int64_t h = 0; h < heads; ++h)
@@ -133,8 +134,8 @@ void TableWriter::write_rows(const TableInputs& inputs, const HeadPages* head, c
 }
 
 template <typename Visible>
-void TableWriter::for_each_visible(const AttentionStep& step, int sequence, int head, int query, Visible visible) {
-  const StepTokens& tokens = step.tokens[sequence];
+void TableWriter::for_each_visible(const LayerStep& step, int sequence, int head, int query, Visible visible) {
+  const SequenceTokens& tokens = step.tokens[sequence];
   const SlotsView& slots = *step.cache[sequence].head[head].slots;
   const Sight sight = sight_of(step, sequence, head, query);
   const auto sees = [&](std::int32_t relative) { return sight.includes(relative); };
@@ -152,7 +153,7 @@ void TableWriter::for_each_visible(const AttentionStep& step, int sequence, int 
 
 // In a block, row by row: a row is compared with the last step's while it is in the first cache, and where it depends
 // on which slots are empty alone, only the slots that changed since then are looked at.
-void TableWriter::write_mask(TableInputs& inputs, const AttentionStep& step, int sequence) {
+void TableWriter::write_mask(TableInputs& inputs, const LayerStep& step, int sequence) {
   const int heads = static_cast<int>(inputs.key_rows->ne[1]), tokens = step.tokens[sequence].count;
   const std::int64_t span = inputs.mask->ne[0];
   const bool by_row = inputs.block != nullptr;
@@ -190,18 +191,18 @@ void TableWriter::write_mask(TableInputs& inputs, const AttentionStep& step, int
 }
 
 // Each query head's mask, with ALiBi its distance bias.
-void TableWriter::write_biases(const TableInputs& inputs, const AttentionStep& step, int sequence) {
-  const StepTokens& tokens = step.tokens[sequence];
+void TableWriter::write_biases(const TableInputs& inputs, const LayerStep& step, int sequence) {
+  const SequenceTokens& tokens = step.tokens[sequence];
   const std::int64_t span = inputs.mask->ne[0];
   const int group = step.shape.group(), count = tokens.count;
   biases_.assign(static_cast<std::size_t>(ggml_nelements(inputs.mask)), -INFINITY);
   for (int h = 0; h < step.shape.kv_heads; ++h) {
     const SlotsView& slots = *step.cache[sequence].head[h].slots;
     for (int t = 0; t < count; ++t) {
-      const int here = query_rank(tokens, slots, t);
-      const int far = tokens.two_query ? sink_rank(tokens, slots, step.window(sequence, h), t) : here;
+      const int own_rank = query_rank(tokens, slots, t);
+      const int far = tokens.two_query ? sink_rank(tokens, slots, step.window(sequence, h), t) : own_rank;
       for_each_visible(step, sequence, h, t, [&](int slot, std::int32_t relative, std::int32_t rank) {
-        const std::int64_t distance = tokens.rank_distance ? (relative < tokens.sink_end ? far : here) - rank
+        const std::int64_t distance = tokens.rank_distance ? (relative < tokens.sink_end ? far : own_rank) - rank
                                                            : std::int64_t{tokens.relative[t]} - relative;
         for (int g = 0; g < group; ++g)
           biases_[((h * group + g) * count + t) * span + slot] =
@@ -212,7 +213,7 @@ void TableWriter::write_biases(const TableInputs& inputs, const AttentionStep& s
   set(inputs, inputs.mask, biases_);
 }
 
-void TableWriter::write_sinks(const TableInputs& inputs, const HeadPages* head, const StepTokens& tokens) {
+void TableWriter::write_sinks(const TableInputs& inputs, const HeadPages* head, const SequenceTokens& tokens) {
   const std::int64_t span = inputs.sinks->ne[0], heads = inputs.sinks->ne[2];
   sinks_.assign(static_cast<std::size_t>(heads * span), 0.0F);
   others_.assign(static_cast<std::size_t>(heads * span), 1.0F);
@@ -228,8 +229,8 @@ void TableWriter::write_sinks(const TableInputs& inputs, const HeadPages* head, 
 
 // From the rank at which the query scores sinks to its own position: the difference of two angles, whose cosines and
 // sines may have a common factor.
-void TableWriter::write_sink_rotations(const TableInputs& inputs, const AttentionStep& step, int sequence) {
-  const StepTokens& tokens = step.tokens[sequence];
+void TableWriter::write_sink_rotations(const TableInputs& inputs, const LayerStep& step, int sequence) {
+  const SequenceTokens& tokens = step.tokens[sequence];
   const int heads = static_cast<int>(inputs.key_rows->ne[1]), pairs = step.shape.rope_dims / 2;
   all_cos_.clear(), all_sin_.clear();
   rotation_.resize(at(step.shape.rope_dims));
@@ -252,8 +253,8 @@ void TableWriter::write_sink_rotations(const TableInputs& inputs, const Attentio
   set_input(inputs.block, inputs.sink_slots, std::as_bytes(std::span(rows_)));
 }
 
-void TableWriter::write_ranks(const TableInputs& inputs, const AttentionStep& step, int sequence) {
-  const StepTokens& tokens = step.tokens[sequence];
+void TableWriter::write_ranks(const TableInputs& inputs, const LayerStep& step, int sequence) {
+  const SequenceTokens& tokens = step.tokens[sequence];
   const HeadPages* head = step.cache[sequence].head;
   const auto write_queries = [&](ggml_tensor* out, auto rank_of) {
     if (out == nullptr) return;

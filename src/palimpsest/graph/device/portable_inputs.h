@@ -55,7 +55,7 @@ inline bool has_mask_per_query_head(const AttentionShape& shape, bool shared) {
   return shape.alibi != nullptr || (shape.sink_logits != nullptr && !shared);
 }
 // Throws Error if a sequence's step has biases of slots: these graphs have no inputs for them.
-void require_supported(const AttentionStep& step, int sequence);
+void require_supported(const LayerStep& step, int sequence);
 
 // An input of the graph, in `block` if there is one.
 ggml_tensor* new_input(ggml_context* context, StepBlock* block, ggml_type type,
@@ -70,20 +70,20 @@ class TableWriter {
   // Fills the part of one of B sequences, the step's `sequence`, in the inputs of one layer. `capacity`: slots of the
   // tensors written to; `draft_slot`: of the first draft that takes none of its table (SlotsView::patches), others
   // follow.
-  void write(TableInputs& inputs, const AttentionStep& step, int sequence, int index, int capacity, int draft_slot);
+  void write(TableInputs& inputs, const LayerStep& step, int sequence, int index, int capacity, int draft_slot);
 
  private:
-  void write_rows(const TableInputs& inputs, const HeadPages* head, const StepTokens& tokens, int capacity);
-  void write_mask(TableInputs& inputs, const AttentionStep& step, int sequence);
-  void write_biases(const TableInputs& inputs, const AttentionStep& step, int sequence);
+  void write_rows(const TableInputs& inputs, const HeadPages* head, const SequenceTokens& tokens, int capacity);
+  void write_mask(TableInputs& inputs, const LayerStep& step, int sequence);
+  void write_biases(const TableInputs& inputs, const LayerStep& step, int sequence);
   template <typename T>
   void set(const TableInputs& inputs, ggml_tensor* t, const std::vector<T>& part) const;
   int slot_of(const SlotsView& slots, int token) const;
   template <typename Visible>  // visible(slot, relative position, rank) for each token that the query sees
-  void for_each_visible(const AttentionStep& step, int sequence, int head, int query, Visible visible);
-  void write_sinks(const TableInputs& inputs, const HeadPages* head, const StepTokens& tokens);
-  void write_ranks(const TableInputs& inputs, const AttentionStep& step, int sequence);
-  void write_sink_rotations(const TableInputs& inputs, const AttentionStep& step, int sequence);
+  void for_each_visible(const LayerStep& step, int sequence, int head, int query, Visible visible);
+  void write_sinks(const TableInputs& inputs, const HeadPages* head, const SequenceTokens& tokens);
+  void write_ranks(const TableInputs& inputs, const LayerStep& step, int sequence);
+  void write_sink_rotations(const TableInputs& inputs, const LayerStep& step, int sequence);
 
   int index_ = 0, draft_slot_ = 0;
   std::vector<int> holder_;  // [slots] a draft that a query sees in a slot, kNobody, or kItself: as the table has it

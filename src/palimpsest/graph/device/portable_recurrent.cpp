@@ -14,7 +14,7 @@ ggml_tensor* PortablePath::convolve(DecoderGraph& graph, int layer, ggml_tensor*
   const std::int64_t channels = x->ne[0], kept = weight->ne[0] - 1;
   ggml_tensor* out = nullptr;
   for (int i = 0; i < step_->sequences(); ++i) {
-    const StepTokens& tokens = step_->attention(layer).tokens[i];
+    const SequenceTokens& tokens = step_->attention(layer).tokens[i];
     State state = {.sequence = i,
                    .offset = step_->state(layer).offset,
                    .before = ggml_new_tensor_2d(c, GGML_TYPE_F32, channels, kept),
@@ -72,7 +72,7 @@ ggml_tensor* PortablePath::scan(DecoderGraph& graph, int layer, const ScanInputs
   }
   ggml_tensor* out = nullptr;
   for (int i = 0; i < step_->sequences(); ++i) {
-    const StepTokens& tokens = step_->attention(layer).tokens[i];
+    const SequenceTokens& tokens = step_->attention(layer).tokens[i];
     const auto heads = [&](ggml_tensor* t) {  // [width, count, the sequence's tokens]
       return ggml_view_3d(context, t, t->ne[0], t->ne[1], tokens.count, t->nb[1], t->nb[2],
                           at(tokens.first) * t->nb[2]);

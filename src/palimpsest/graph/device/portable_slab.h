@@ -53,7 +53,7 @@ class Copies {
 struct SlabKind {
   HeadGeometry geometry;
   bool values_in_rows = false;
-  // Of the first so many slots the keys are kept a second time, as they were written: their copies among the others
+  // The number of first slots whose keys are kept a second time, as they were written: their copies among the others
   // are rotated further in each step (PortablePath::Sinks).
   int sinks = 0;
   bool operator==(const SlabKind&) const = default;

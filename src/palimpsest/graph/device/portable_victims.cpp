@@ -15,7 +15,7 @@ namespace palimpsest {
 void PortablePath::make_victims(Inputs& inputs, BatchInputs& in) const {
   std::vector<std::int64_t> victims(backends_.all().size());
   for (int layer = 0; layer < layers_; ++layer) {
-    const AttentionStep& a = step_->attention(layer);
+    const LayerStep& a = step_->attention(layer);
     if (a.shape.kv_heads == 0 || a.kv_layer != layer) continue;
     const std::size_t backend = backends_.index_of(layer);
     StepBlock& block = inputs.blocks[backend];

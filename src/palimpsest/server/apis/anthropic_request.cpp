@@ -175,7 +175,7 @@ void read_output_config(JsonFields& fields, CompletionInput& input) {
   fields.object("output_format", read_format);
 }
 
-// Of a block of the system prompt, or of a tool.
+// Whether a block of the system prompt, or a tool, is marked.
 bool marks_system_prompt(const Json& body) {
   for (const char* name : {"system", "tools"})
     if (const auto list = body.find(name); list != body.end() && list->is_array())

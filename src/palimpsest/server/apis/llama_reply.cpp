@@ -147,7 +147,7 @@ class LlamaWriter final : public ReplyWriter {
 
   LlamaWriterOptions options_;
   Json timings_;  // of the next part
-  // Of the parts of a stream, for each choice: the number of tokens, and whether there is a line break.
+  // Per choice, in the parts of a stream so far: the number of tokens, and whether there is a line break.
   std::vector<long long> written_;
   std::vector<bool> lines_;
 };

@@ -24,7 +24,8 @@ LlamaRequest read_answer(JsonFields& fields, const ServedModel& model) {
   request.n = static_cast<int>(fields.integer("n_cmpl", 1, 1, kMaxChoices));
   request.tokens = true;
   read_stop(fields, "stop", request.stop);
-  long long& limit = request.request.max_tokens = model.completion_max_tokens.value_or(-1);
+  long long& limit = request.request.max_tokens;
+  limit = model.completion_max_tokens.value_or(-1);
   for (const char* name : {"max_tokens", "n_predict"}) {
     if (fields.take(name) != nullptr) input.names.limit = name;
     limit = fields.integer(name, limit, -1, kMaxAnswerTokens);

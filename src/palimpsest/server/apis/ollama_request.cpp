@@ -68,7 +68,7 @@ void read_think(JsonFields& fields, ChatInput& chat) {
   chat.variables[think->is_boolean() ? "enable_thinking" : "reasoning_effort"] = think->dump();
 }
 
-// Of /api/generate: a turn of a chat, or the prompt as it is.
+// Reads the prompt of /api/generate: a turn of a chat, or the text as it is.
 void read_prompt_of(JsonFields& fields, const ServedModel& model, OllamaRequest& out) {
   CompletionInput& input = out.input;
   const bool raw = fields.boolean("raw", false) || model.chat_template == nullptr;

@@ -21,7 +21,7 @@ void complete_openai(const HttpCall& call, bool chat) {
   run_completion(call, std::move(request), std::move(writer));
 }
 
-// Of a request that is not answered: also of one that would exceed the context.
+// Counts the prompt of a request that is not run; it may exceed the context.
 std::size_t prompt_tokens(CompletionInput input, ServedModel model) {
   model.context = 0;
   return make_request(std::move(input), model).prompts.front().size();

@@ -23,7 +23,7 @@ namespace {
 
 constexpr const char* kNever = "9999-12-31T23:59:59Z";  // the model stays in memory
 
-// Of the file's header and its size: all of a large file would take a minute to read.
+// Hashes the file's header and its size: all of a large file would take a minute to read.
 std::string digest_of(const GgufFile& file) {
   const std::span<const std::byte> bytes = file.bytes();
   std::size_t header = bytes.size();

@@ -35,8 +35,10 @@ bool RequestFraming::wants_continue() {
 RequestFraming::State RequestFraming::read(std::string& bytes) {
   if (state_ == State::kEmpty || state_ == State::kHead) state_ = read_head(bytes);
   if (state_ != State::kBody) return state_;
-  if (chunked_) return state_ = read_chunks(bytes);
-  if (bytes.size() >= end_) state_ = State::kWhole;
+  if (chunked_)
+    state_ = read_chunks(bytes);
+  else if (bytes.size() >= end_)
+    state_ = State::kWhole;
   return state_;
 }
 
@@ -74,7 +76,10 @@ RequestFraming::State RequestFraming::read_head(std::string& bytes) {
   end_ = end + 4;
   if (chunked_) return State::kBody;
   if (!length || *length == 0) return State::kWhole;
-  if (*length > max_body_) return end_ = std::min(bytes.size(), end_ + *length), State::kCut;
+  if (*length > max_body_) {
+    end_ = std::min(bytes.size(), end_ + *length);
+    return State::kCut;
+  }
   end_ += *length;
   return State::kBody;
 }
@@ -98,7 +103,10 @@ RequestFraming::State RequestFraming::read_chunks(const std::string& bytes) {
       continue;
     }
     // Small chunks have more bytes of lengths than of content.
-    if (*size > max_body_ || line_end > 2 * max_body_ + kMaxHead) return end_ = bytes.size(), State::kCut;
+    if (*size > max_body_ || line_end > 2 * max_body_ + kMaxHead) {
+      end_ = bytes.size();
+      return State::kCut;
+    }
     const std::size_t next = line_end + 2 + *size + 2;
     if (bytes.size() < next) return State::kBody;
     if (bytes.compare(next - 2, 2, "\r\n") != 0) return State::kBad;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "palimpsest/core/error.h"
+#include "palimpsest/evict/auto.h"
 #include "palimpsest/evict/method_plan.h"
 #include "palimpsest/server/request/chat_request.h"
 #include "palimpsest/server/request/sampling_fields.h"

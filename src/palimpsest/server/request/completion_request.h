@@ -31,7 +31,7 @@ struct CompletionRequest {
   bool timings = false;       // the parts of the stream have the timings so far
   bool verbose = false;       // the answer has the prompt as the model reads it
   Request request;            // without a prompt
-  // Of chats: how replies are taken apart; nullptr: they are content only.
+  // How the replies of a chat are taken apart; nullptr: they are content only.
   std::shared_ptr<const ReplyFormat> format;
   std::vector<TokenId> reply_tokens;  // control tokens that are part of a reply's text
 };

@@ -95,7 +95,10 @@ std::vector<std::uint32_t> components(const Lists& edges, std::size_t count) {
       }
       const std::uint32_t done = vertex;
       if (low[done] == order[done]) {
-        for (std::uint32_t each = kNone; each != done; open.pop_back()) component[each = open.back()] = components;
+        for (std::uint32_t each = kNone; each != done; open.pop_back()) {
+          each = open.back();
+          component[each] = components;
+        }
         ++components;
       }
       path.pop_back();

@@ -170,7 +170,8 @@ GrammarMatcher::StateId GrammarMatcher::compute(StateId state, std::uint32_t cha
   }
   if (seeds_.empty()) return kNoMatch;
   close(seeds_, stacks_);
-  return step.to = state_of(stacks_);
+  step.to = state_of(stacks_);
+  return step.to;
 }
 
 GrammarMatcher::StateId GrammarMatcher::next(StateId state, std::uint32_t character) {

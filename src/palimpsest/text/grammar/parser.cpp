@@ -117,7 +117,9 @@ class Parser {
   std::uint32_t rule_of(std::string_view name, std::size_t at) {
     const auto known = by_name_.find(name);
     if (known != by_name_.end()) return known->second;
-    return by_name_[name] = new_rule(name, at);
+    const std::uint32_t rule = new_rule(name, at);
+    by_name_[name] = rule;
+    return rule;
   }
 
   void count_elements(std::size_t more) {

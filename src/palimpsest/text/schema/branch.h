@@ -59,7 +59,7 @@ struct Bound {
   bool open = false;  // the value itself is outside
 };
 
-// Of one schema object: additionalProperties is about the properties that are not named beside it.
+// What one schema object says: additionalProperties is about the properties that are not named beside it.
 struct ObjectPart {
   std::vector<std::pair<std::string, Literal>> properties;
   std::map<std::string, Literal> by_name;

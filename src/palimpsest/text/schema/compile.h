@@ -10,7 +10,7 @@
 namespace palimpsest {
 
 struct CompiledSchema {
-  // Of a schema of objects of one kind: for grammars that write each property apart.
+  // A property of a schema of objects of one kind, for grammars that write each property apart.
   struct Property {
     std::string name, rule;
     bool required = false;

@@ -400,7 +400,7 @@ class Emitter {
       const Property& property = one.properties[i];
       const std::string pair = literal_of(Json(property.name).dump(-1, ' ', false, Json::error_handler_t::replace)) +
                                " " + colon() + " " + node(property.node);
-      std::map<std::size_t, std::string> here;
+      std::map<std::size_t, std::string> current;
       for (std::size_t count = 0; count <= std::min(i, cap(i)); ++count) {
         std::vector<std::string> all;
         if (!bounded || count < one.max)
@@ -408,9 +408,9 @@ class Emitter {
             all.push_back((count > 0 ? comma() + " " : "") + pair + " " + with->second);
         if (!property.required)
           if (const auto without = next.find(count); without != next.end()) all.push_back(without->second);
-        if (!all.empty()) here[count] = all.size() == 1 && all[0].size() < 200 ? all[0] : rule(alternatives_of(all));
+        if (!all.empty()) current[count] = all.size() == 1 && all[0].size() < 200 ? all[0] : rule(alternatives_of(all));
       }
-      next = std::move(here);
+      next = std::move(current);
     }
     const auto start = next.find(0);
     if (start == next.end()) throw TooComplex("the object has no valid number of properties");

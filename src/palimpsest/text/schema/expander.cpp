@@ -435,7 +435,7 @@ const std::vector<Branch>& Expander::expand(const Conjunction& conjunction) {
   if (out.size() > 1) join(out);
   std::swap(path, path_);
   open_.erase(key);
-  return known_[key] = std::move(out);
+  return known_.insert_or_assign(key, std::move(out)).first->second;
 }
 
 }  // namespace palimpsest::schema

@@ -139,7 +139,8 @@ void Expander::array_keywords(const Json& schema, Branch& out) {
   if (items != schema.end() && items->is_array()) {  // drafts before 2020-12
     prefix = items;
     prefix_name = "items";
-    items = schema.find(items_name = "additionalItems");
+    items_name = "additionalItems";
+    items = schema.find(items_name);
   }
   if (prefix != schema.end() && usable(schema, *prefix, prefix_name, Json::value_t::array, "a list of schemas"))
     for (const Json& each : *prefix) part->prefix.push_back({&each, true});

@@ -131,9 +131,9 @@ class NumberBuilder {
     high.insert(0, size - high.size(), '0');
     // States by position and whether the digits so far are those of a bound. Missing digits are zeros.
     enum { kFree, kLow, kHigh, kBoth, kStates };
-    std::array<std::uint32_t, kStates> here{};
+    std::array<std::uint32_t, kStates> current{};
     std::array<bool, kStates> used{};
-    here[kBoth] = from;
+    current[kBoth] = from;
     used[kBoth] = true;
     for (std::size_t i = 0; i < size; ++i) {
       std::array<std::uint32_t, kStates> next{};
@@ -141,7 +141,7 @@ class NumberBuilder {
       std::array<bool, kStates> reached{};
       for (int state = 0; state < kStates; ++state) {
         if (!used[static_cast<std::size_t>(state)]) continue;
-        std::uint32_t at = here[static_cast<std::size_t>(state)];
+        std::uint32_t at = current[static_cast<std::size_t>(state)];
         const bool at_low = state == kLow || state == kBoth, at_high = state == kHigh || state == kBoth;
         if (i >= digits && (!at_low || low.find_first_not_of('0', i) == std::string::npos) && i == digits)
           nfa_.link(at, final_);
@@ -158,18 +158,18 @@ class NumberBuilder {
           reached[to] = true;
         }
       }
-      here = next;
+      current = next;
       used = reached;
       if (i + 1 > digits)  // after a digit of the fraction
         for (std::size_t state = 0; state < kStates; ++state) {
           const bool at_low = state == kLow || state == kBoth;
           if (used[state] && (!at_low || low.find_first_not_of('0', i + 1) == std::string::npos))
-            nfa_.link(here[state], final_);
+            nfa_.link(current[state], final_);
         }
     }
     if (fraction == 0)
       for (std::size_t state = 0; state < kStates; ++state)
-        if (used[state]) nfa_.link(here[state], final_);
+        if (used[state]) nfa_.link(current[state], final_);
   }
 
   Work& work_;
@@ -288,7 +288,7 @@ std::shared_ptr<const Dfa> numbers_of(const Branch& branch, Session& session) {
     if (each->is_number()) key += " n" + each->dump();
   const auto known = session.numbers.find(key);
   if (known != session.numbers.end()) return known->second;
-  return session.numbers[key] = made_numbers(branch, session);
+  return session.numbers.insert_or_assign(key, made_numbers(branch, session)).first->second;
 }
 
 }  // namespace palimpsest::schema

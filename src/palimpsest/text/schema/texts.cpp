@@ -80,9 +80,9 @@ Text simplified(std::shared_ptr<const Dfa> dfa) {
       characters.insert(characters.end(), more.begin(), more.end());
     }
     if (next < 0) return {.set = set, .min = first.value_or(length), .max = length};
-    const CharSet here = char_set(std::move(characters));
-    if (length > 0 && here != set) return out;
-    set = here;
+    const CharSet own = char_set(std::move(characters));
+    if (length > 0 && own != set) return out;
+    set = own;
     if (next <= state) {  // numbers are those of a search from the start: a loop
       if (next == state && first) return {.set = set, .min = *first, .max = kUnbounded};
       return out;
@@ -160,7 +160,7 @@ Text text_of(const Branch& branch, Session& session) {
   session.work.spend(key.size() / 16 + 1);
   const auto known = session.texts.find(key);
   if (known != session.texts.end()) return known->second;
-  return session.texts[key] = made_text(branch, session);
+  return session.texts.insert_or_assign(key, made_text(branch, session)).first->second;
 }
 
 }  // namespace palimpsest::schema

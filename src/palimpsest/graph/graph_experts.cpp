@@ -1,0 +1,81 @@
+// Mixtures of experts: routing, and products with the chosen experts.
+#include "palimpsest/graph/graph_builder.h"
+
+#include <cmath>
+
+namespace palimpsest {
+
+ggml_tensor* GraphBuilder::shared_experts(const LayerWeights& l, ggml_tensor* x) {
+  ggml_tensor* gate = l.shared_gate == nullptr ? nullptr : product(l.shared_gate, x);
+  ggml_tensor* out = product(l.shared_down, gated(gate, product(l.shared_up, x)));
+  return l.shared_router == nullptr ? out : ggml_mul(c_, out, ggml_sigmoid(c_, product(l.shared_router, x)));
+}
+
+// Routes each token to the top-k experts.
+GraphBuilder::Chosen GraphBuilder::route(const LayerWeights& l, ggml_tensor* x) {
+  const std::int64_t tokens = x->ne[1], used = h_.experts_used;
+  ggml_tensor* scores = linear(l.router, l.router_bias, x);  // [experts, tokens]
+  if (h_.routing == Routing::kSoftmax) scores = ggml_soft_max(c_, scores);
+  if (h_.routing == Routing::kSigmoid) scores = ggml_sigmoid(c_, scores);
+  ggml_tensor* chosen = ggml_argsort_top_k(c_, in_best_groups(plus(scores, l.selection_bias)), h_.experts_used);
+  ggml_tensor* weights = ggml_get_rows(c_, ggml_reshape_3d(c_, scores, 1, h_.experts, tokens), chosen);
+  weights = ggml_reshape_2d(c_, weights, used, tokens);
+  if (h_.routing == Routing::kSoftmaxOfChosen) weights = ggml_soft_max(c_, weights);
+  if (h_.normalize_experts) weights = ggml_div(c_, weights, ggml_sum_rows(c_, weights));
+  return {chosen, ggml_reshape_3d(c_, scaled(weights, h_.expert_scale), 1, used, tokens)};
+}
+
+// Scores [experts, tokens]; -infinity outside the groups whose two best experts have the highest sums (DeepSeek-V3,
+// arXiv 2412.19437, section 2.1.2).
+ggml_tensor* GraphBuilder::in_best_groups(ggml_tensor* scores) {
+  if (h_.expert_groups == 1) return scores;
+  const std::int64_t tokens = scores->ne[1], groups = h_.expert_groups, size = h_.experts / groups;
+  ggml_tensor* grouped = ggml_reshape_3d(c_, scores, size, groups, tokens);
+  ggml_tensor* best = ggml_get_rows(c_, ggml_reshape_4d(c_, scores, 1, size, groups, tokens),
+                                    ggml_argsort_top_k(c_, grouped, 2));  // [1, 2, groups, tokens]
+  ggml_tensor* sums = ggml_sum_rows(c_, ggml_reshape_3d(c_, best, 2, groups, tokens));
+  ggml_tensor* ids = ggml_argsort_top_k(c_, ggml_reshape_2d(c_, sums, groups, tokens), h_.expert_groups_used);
+  ggml_tensor* none = ggml_fill(c_, grouped, -INFINITY);
+  return ggml_reshape_2d(c_, ggml_set_rows(c_, none, ggml_get_rows(c_, grouped, ids), ids), h_.experts, tokens);
+}
+
+ggml_tensor* GraphBuilder::experts(const LayerWeights& l, ggml_tensor* x) {
+  const std::int64_t tokens = x->ne[1], used = h_.experts_used;
+  auto [chosen, weights] = route(l, x);
+  if (l.latent_down != nullptr) x = product(l.latent_down, x);
+  if (f_.experts_of_scaled) {
+    x = ggml_mul(c_, x, ggml_reshape_2d(c_, weights, 1, tokens));
+    weights = ggml_fill(c_, weights, 1);
+  }
+  const Panels *up_panels = w_.panels_of(l.up), *gate_panels = w_.panels_of(l.gate),
+               *down_panels = w_.panels_of(l.down);
+  if (up_panels != nullptr) {  // then all of them are
+    ProductOps& products = *g_.products;
+    const ExpertOrder order = products.order(c_, chosen, h_.experts);
+    const auto biased = [&](ggml_tensor* rows, ggml_tensor* bias) {
+      return bias == nullptr ? rows : products.add_expert_bias(c_, rows, bias, order);
+    };
+    ggml_tensor* up = biased(products.multiply_experts(c_, *up_panels, x, order), l.up_bias);
+    ggml_tensor* gate =
+        gate_panels == nullptr ? nullptr : biased(products.multiply_experts(c_, *gate_panels, x, order), l.gate_bias);
+    ggml_tensor* down = biased(products.multiply_sorted(c_, *down_panels, gated(gate, up), order), l.down_bias);
+    return products.combine(c_, down, weights, order);
+  }
+  const auto each = [&, chosen = chosen](ggml_tensor* weight, ggml_tensor* bias,
+                                         ggml_tensor* in) {  // [own, used, tokens]
+    ggml_tensor* out = ggml_mul_mat_id(c_, weight, in, chosen);
+    return bias == nullptr ? out : ggml_add_id(c_, out, bias, chosen);
+  };
+  ggml_tensor* in = ggml_reshape_3d(c_, x, x->ne[0], 1, tokens);
+  ggml_tensor* up = each(l.up, l.up_bias, in);
+  ggml_tensor* gate = l.gate == nullptr ? nullptr : each(l.gate, l.gate_bias, in);
+  ggml_tensor* out = ggml_mul(c_, each(l.down, l.down_bias, gated(gate, up)), weights);
+  ggml_tensor* sum = nullptr;
+  for (std::int64_t i = 0; i < used; ++i) {
+    ggml_tensor* one = ggml_view_2d(c_, out, out->ne[0], tokens, out->nb[2], static_cast<std::size_t>(i) * out->nb[1]);
+    sum = sum == nullptr ? (used == 1 ? ggml_cont(c_, one) : one) : ggml_add(c_, sum, one);
+  }
+  return sum;
+}
+
+}  // namespace palimpsest
