@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <tuple>
 
 namespace palimpsest {
@@ -40,7 +41,8 @@ bool PrefixCache::begins(const Kept& kept, std::span<const TokenId> prompt) {
   return kept.tokens.size() <= prompt.size() && std::equal(kept.tokens.begin(), kept.tokens.end(), prompt.begin());
 }
 
-Cache* PrefixCache::find(const PrefixKey& key, std::span<const TokenId> prompt, std::size_t read) {
+PrefixCache::Kept* PrefixCache::longest_prefix(const PrefixKey& key, std::span<const TokenId> prompt,
+                                               std::size_t read) const {
   Kept* best = nullptr;
   for (const auto& kept : kept_) {
     const std::size_t tokens = kept->tokens.size();
@@ -48,6 +50,11 @@ Cache* PrefixCache::find(const PrefixKey& key, std::span<const TokenId> prompt, 
       continue;
     if (begins(*kept, prompt) && may_serve(*kept, key)) best = kept.get();
   }
+  return best;
+}
+
+Cache* PrefixCache::find(const PrefixKey& key, std::span<const TokenId> prompt, std::size_t read) {
+  Kept* const best = longest_prefix(key, prompt, read);
   if (best == nullptr) return nullptr;
   touch(key, best->tokens);
   return best->cache.get();
@@ -96,8 +103,9 @@ bool PrefixCache::same_history(const Kept& kept, const PrefixKey& key) {
          kept.key.cache == key.cache;
 }
 
-std::optional<History> PrefixCache::find_history(const PrefixKey& key, std::span<const TokenId> prompt,
-                                                 const Vocabulary* vocabulary) {
+std::pair<PrefixCache::Kept*, Continuation> PrefixCache::longest_history(const PrefixKey& key,
+                                                                         std::span<const TokenId> prompt,
+                                                                         const Vocabulary* vocabulary) const {
   Kept* best = nullptr;
   Continuation next;
   for (const auto& kept : kept_) {
@@ -108,6 +116,12 @@ std::optional<History> PrefixCache::find_history(const PrefixKey& key, std::span
     best = kept.get();
     next = std::move(*found);
   }
+  return {best, std::move(next)};
+}
+
+std::optional<History> PrefixCache::find_history(const PrefixKey& key, std::span<const TokenId> prompt,
+                                                 const Vocabulary* vocabulary) {
+  auto [best, next] = longest_history(key, prompt, vocabulary);
   if (best == nullptr) return std::nullopt;
   best->used = ++clock_;
   best->continued = true;
@@ -117,6 +131,42 @@ std::optional<History> PrefixCache::find_history(const PrefixKey& key, std::span
                  .tokens = best->tokens,
                  .next = std::move(next),
                  .logits = best->logits};
+}
+
+std::optional<EditedHistory> PrefixCache::find_edited(const PrefixKey& key, std::span<const TokenId> prompt,
+                                                      const Vocabulary* vocabulary, std::size_t min) {
+  std::size_t unread = prompt.size(), gain = min;
+  if (const Kept* const prefix = longest_prefix(key, prompt, 0)) unread -= prefix->tokens.size();
+  if (const auto [history, next] = longest_history(key, prompt, vocabulary); history != nullptr)
+    unread = std::min(unread, next.rest.size());
+  std::vector<Kept*> candidates;
+  for (const auto& kept : kept_)
+    if (same_history(*kept, key)) candidates.push_back(kept.get());
+  std::ranges::sort(candidates, std::greater(), &Kept::used);
+  candidates.resize(std::min(candidates.size(), kMaxEdited));
+  Kept* best = nullptr;
+  std::vector<CommonRun> best_runs;
+  for (Kept* const kept : candidates) {
+    if (unread <= gain) break;
+    std::vector<CommonRun> runs = common_runs(kept->tokens, prompt.first(prompt.size() - 1), min);
+    std::size_t left = prompt.size();
+    for (const CommonRun& run : runs) left -= run.tokens;
+    // A beginning alone is no edit: what stands behind it would have to be forgotten.
+    const bool edits = !runs.empty() && (runs.back().in_text > 0 || runs.back().in_read > 0);
+    if (!edits || left + gain > unread) continue;
+    unread = left;
+    best = kept;
+    best_runs = std::move(runs);
+    gain = 1;  // the others need only be better
+  }
+  if (best == nullptr) return std::nullopt;
+  best->used = ++clock_;
+  return EditedHistory{.cache = *best->cache,
+                       .state = best->state,
+                       .in_prompt = best->in_prompt,
+                       .tokens = best->tokens,
+                       .runs = std::move(best_runs),
+                       .unread = unread};
 }
 
 void PrefixCache::keep_history(const PrefixKey& key, std::span<const TokenId> tokens, Sequence& sequence,

@@ -31,8 +31,10 @@
 #include <span>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
+#include "palimpsest/engine/scheduler/text_diff.h"
 #include "palimpsest/engine/scheduler/text_match.h"
 #include "palimpsest/engine/sequence/sequence.h"
 
@@ -64,6 +66,16 @@ struct History {
   std::span<const float> logits;     // after the last token, if next.rest is empty
 };
 
+// A history that is to be edited. The prompt's last token is in no run.
+struct EditedHistory {
+  Cache& cache;
+  std::span<const std::byte> state;
+  bool in_prompt;
+  std::span<const TokenId> tokens;
+  std::vector<CommonRun> runs;  // of its text and the prompt
+  std::size_t unread;           // prompt tokens in no run
+};
+
 class PrefixCache {
  public:
   // The longest usable prefix of `prompt`, without its last `key.window` tokens and longer than `read` tokens; nullptr:
@@ -78,6 +90,12 @@ class PrefixCache {
   // kept instead.
   std::optional<History> find_history(const PrefixKey& key, std::span<const TokenId> prompt,
                                       const Vocabulary* vocabulary);
+  // The history that leaves the fewest tokens of `prompt` to read if its text is edited, reusing runs of at least `min`
+  // tokens; nullopt: none leaves `min` fewer than prefixes and histories that are not edited. Valid likewise. Looks at
+  // the last kMaxEdited that were used.
+  std::optional<EditedHistory> find_edited(const PrefixKey& key, std::span<const TokenId> prompt,
+                                           const Vocabulary* vocabulary, std::size_t min);
+  static constexpr std::size_t kMaxEdited = 32;
   // Keeps the cache of `sequence`, which has read `tokens`, as keep() does, and `logits` after the last of them, for
   // prompts that are the same. Histories that it continues are evicted before all other caches.
   void keep_history(const PrefixKey& key, std::span<const TokenId> tokens, Sequence& sequence, bool in_prompt,
@@ -108,6 +126,9 @@ class PrefixCache {
   static bool may_serve(const Kept& kept, const PrefixKey& to);  // prefixes
   static bool same_history(const Kept& kept, const PrefixKey& key);
   void add(Kept kept);
+  Kept* longest_prefix(const PrefixKey& key, std::span<const TokenId> prompt, std::size_t read) const;
+  std::pair<Kept*, Continuation> longest_history(const PrefixKey& key, std::span<const TokenId> prompt,
+                                                 const Vocabulary* vocabulary) const;
   static bool begins(const Kept& kept, std::span<const TokenId> prompt);
   void touch(const PrefixKey& key, std::span<const TokenId> prompt);
   void count_pages(Kept& kept);

@@ -52,7 +52,10 @@ struct SchedulerOptions {
   int max_queue = 256;     // waiting; more throw QueueFull
   // Memory of all sequences: keys, values, tables.
   std::size_t pool_bytes = std::size_t{1} << 30;
-  std::size_t prefix_bytes = 0;            // max of pool_bytes for kept prefixes and histories; 0: none are kept
+  std::size_t prefix_bytes = 0;  // max of pool_bytes for kept prefixes and histories; 0: none are kept
+  // A prompt that differs from a history in its middle continues from an edit of it (EditMode::kReuse) that reuses at
+  // least so many tokens at a time; 0: only from histories that it begins with.
+  int cache_reuse = 0;
   std::optional<double> draft_price = {};  // DraftOptions::price of requests without one; nullopt: measured
 
   // Max bytes of a request with budget auto: eight long ones run at the same time. Short ones reserve less.
@@ -123,6 +126,9 @@ class Scheduler {
   void edit(Job& job);
   void continue_from_prefix(Job& job);
   void continue_from_history(Job& job);
+  bool continue_from_edited(Job& job);  // scheduler_edits.cpp, down to read_anew()
+  bool next_edit(Job& job);
+  void read_anew(Job& job);
   bool reserve_more(Job& job, const PlanBytes& bytes);
   bool read_by_another(const Job& job) const;
   std::unique_ptr<Job> take_cancelled();

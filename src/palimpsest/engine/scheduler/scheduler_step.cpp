@@ -109,7 +109,9 @@ void Scheduler::finish_step(Job& job) noexcept {
   try {
     if (job.is_prefill)
       job.listener->prompt_read(static_cast<long long>(job.sequence->tokens_read()), job.usage.cached);
-    if (job.request.pooling != Pooling::kNone) {
+    if (job.edits_history()) {
+      if (job.sequence->stage() == Sequence::Stage::kIdle) next_edit(job);
+    } else if (job.request.pooling != Pooling::kNone) {
       pool(job, job.share.logits);
     } else if (job.request.edit) {
       if (job.sequence->stage() == Sequence::Stage::kIdle) finish(job, Finish::kLength);

@@ -115,6 +115,7 @@ class Exchange {
     Json& line = log_fields();
     line["prompt_tokens"] = usage_.prompt_tokens;
     line["cached"] = usage_.cached_tokens;
+    if (usage_.reused_tokens > 0) line["reused"] = usage_.reused_tokens, line["edited"] = usage_.edited_tokens;
     line["tokens"] = usage_.completion_tokens;
     line["evicted"] = usage_.evicted_tokens;
     line["queue_ms"] = std::round(usage_.queue_ms * 100) / 100;
@@ -215,7 +216,11 @@ class Exchange {
     usage_.evicted_tokens += event.usage.evicted;
     usage_.drafts += event.usage.drafts;
     usage_.method = event.usage.method;
-    if (event.choice % request_.n == 0) usage_.cached_tokens += event.usage.cached;  // count each prompt once
+    if (event.choice % request_.n == 0) {  // count each prompt once
+      usage_.cached_tokens += event.usage.cached;
+      usage_.reused_tokens += event.usage.reused;
+      usage_.edited_tokens += event.usage.edited;
+    }
     if (usage_.ttft_ms == 0) usage_.ttft_ms = event.usage.ttft_ms, usage_.queue_ms = event.usage.queue_ms;
     usage_.total_ms = std::max(usage_.total_ms, event.usage.total_ms);
   }
