@@ -27,7 +27,7 @@ void replace(Tokens& text, std::size_t first, std::size_t last, const Tokens& by
 
 // The session's text becomes `prompt`, by edits of what both do not have in common; then it answers.
 Tokens answer_after_edits(OneSession& session, const Tokens& read, const Tokens& prompt, long long max_tokens) {
-  const auto runs = common_runs(read, std::span(prompt).first(prompt.size() - 1), kRun);
+  const auto runs = TextDiff(std::span(prompt).first(prompt.size() - 1), kRun).runs(read);
   session.session.edit(static_cast<Position>(runs.back().in_read + runs.back().tokens), session.session.position(), {});
   std::size_t from = 0, to = 0;
   for (const CommonRun& run : runs) {

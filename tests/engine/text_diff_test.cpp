@@ -19,6 +19,10 @@ Text joined(std::initializer_list<Text> parts) {
   return all;
 }
 
+Runs common_runs(const Text& read, const Text& text, std::size_t min) {
+  return TextDiff(text, min).runs(read);
+}
+
 TEST(TextDiff, FindsWhatStandsBehindAChange) {
   const Text a = random_tokens(20, 1), b = random_tokens(30, 2), c = random_tokens(25, 3), x = {501, 502},
              y = {503, 504, 505};

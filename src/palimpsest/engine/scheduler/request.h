@@ -51,7 +51,8 @@ struct Request {
   std::shared_ptr<const Snapshot> resume = {};
   // Edits the text of `resume`, without a prompt and with max_tokens 0: the sequence ends with kLength, to be kept.
   std::optional<TextEdit> edit = {};
-  Reuse reuse = Reuse::kPrefixes;  // a resumed request reuses nothing
+  Reuse reuse = Reuse::kPrefixes;       // a resumed request reuses nothing
+  std::optional<int> cache_reuse = {};  // with kHistories: instead of SchedulerOptions::cache_reuse
   // The caches that it leaves are evicted after all others for this time, which begins anew when they are used.
   std::chrono::seconds pin{0};
   std::string session = {};  // of several requests; see Scheduler::close_session

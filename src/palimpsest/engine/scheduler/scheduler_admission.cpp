@@ -245,6 +245,7 @@ void Scheduler::continue_from_history(Job& job) {
   PlanBytes bytes = job.plan->bytes(read, all, true);
   bytes.tables += text_bytes(all);
   if (!reserve_more(job, bytes)) return;
+  job.history->pin = history->pin;
   begin_text(job, history->tokens, history->next.rest);
   job.rest = std::move(history->next.rest);
   job.sequence->continue_from(history->cache, history->state, history->in_prompt);

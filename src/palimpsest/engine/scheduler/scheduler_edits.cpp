@@ -30,9 +30,10 @@ std::vector<TextEdit> edits_between(const EditedHistory& history, std::span<cons
 
 // Whether the request continues from a history that is edited. From then on it neither uses nor leaves prefixes.
 bool Scheduler::continue_from_edited(Job& job) {
-  if (options_.cache_reuse == 0 || !job.history) return false;
+  const int min = job.request.cache_reuse.value_or(options_.cache_reuse);
+  if (min == 0 || !job.history) return false;
   const std::span<const TokenId> prompt = job.request.prompt;
-  const auto history = prefixes_.find_edited(*job.history, prompt, vocabulary_.get(), at(options_.cache_reuse));
+  const auto history = prefixes_.find_edited(*job.history, prompt, vocabulary_.get(), at(min));
   if (!history) return false;
   const CommonRun& last = history->runs.back();
   const std::size_t end = last.in_text + last.tokens;
@@ -54,6 +55,7 @@ bool Scheduler::continue_from_edited(Job& job) {
     job.usage.cached = std::ssize(prompt) - static_cast<long long>(history->unread);
     job.usage.reused = job.usage.cached - static_cast<long long>(begins);
     job.usage.edited = static_cast<long long>(history->unread) - std::ssize(job.rest);
+    job.history->pin = history->pin;
     job.prefix_key.reset();
     job.dropped_before = job.sequence->cache().dropped();
   } catch (const Error&) {

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <exception>
 #include <numeric>
+#include <tuple>
 #include <utility>
 
 #include "palimpsest/core/error.h"
@@ -71,7 +72,7 @@ void Scheduler::share_out() {
   Job* const oldest = prompts_.front();
   std::ranges::sort(prompts_, {}, [&](const Job* job) {
     const bool first = job == oldest && job->id == passed_over_;
-    return std::pair(first ? std::size_t{0} : job->sequence->tokens_left(), job->id);
+    return std::tuple(-job->request.priority, first ? std::size_t{0} : job->sequence->tokens_left(), job->id);
   });
   for (Job* job : prompts_) {
     try {

@@ -2,29 +2,23 @@
 
 #include <algorithm>
 #include <cassert>
-#include <cstdint>
-#include <unordered_map>
 
 namespace palimpsest {
 namespace {
 
 constexpr std::size_t kSeveral = SIZE_MAX;
 
-// Where each sequence of `length` tokens begins, by its hash; kSeveral: more than one has this hash.
-std::unordered_map<std::uint64_t, std::size_t> sequences(std::span<const TokenId> tokens, std::size_t length) {
+// Calls visit(hash, begin) for each sequence of `length` tokens.
+template <typename Visit>
+void for_each_sequence(std::span<const TokenId> tokens, std::size_t length, Visit visit) {
   constexpr std::uint64_t kBase = 0x9e3779b97f4a7c15;
-  std::unordered_map<std::uint64_t, std::size_t> out;
-  if (tokens.size() < length) return out;
-  out.reserve(tokens.size() - length + 1);
   std::uint64_t hash = 0, power = 1;  // kBase^length
   for (std::size_t i = 0; i < length; ++i) power *= kBase;
   for (std::size_t end = 1; end <= tokens.size(); ++end) {
     hash = hash * kBase + static_cast<std::uint64_t>(tokens[end - 1]) + 1;
     if (end > length) hash -= power * (static_cast<std::uint64_t>(tokens[end - 1 - length]) + 1);
-    if (end < length) continue;
-    if (const auto [at, added] = out.emplace(hash, end - length); !added) at->second = kSeveral;
+    if (end >= length) visit(hash, end - length);
   }
-  return out;
 }
 
 struct Anchor {
@@ -49,24 +43,41 @@ std::vector<Anchor> longest_chain(const std::vector<Anchor>& by_text) {
 
 }  // namespace
 
-std::vector<CommonRun> common_runs(std::span<const TokenId> read, std::span<const TokenId> text, std::size_t min) {
+TextDiff::TextDiff(std::span<const TokenId> text, std::size_t min) : text_(text), min_(min) {
   assert(min > 0);
+  if (text.size() < min) return;
+  sequences_.reserve(text.size() - min + 1);
+  for_each_sequence(text, min, [this](std::uint64_t hash, std::size_t at) {
+    if (const auto [known, added] = sequences_.emplace(hash, at); !added) known->second = kSeveral;
+  });
+}
+
+std::vector<CommonRun> TextDiff::runs(std::span<const TokenId> read) const {
+  const std::span<const TokenId> text = text_;
   std::vector<CommonRun> runs;
   const auto prefix = static_cast<std::size_t>(std::ranges::mismatch(read, text).in1 - read.begin());
   if (prefix > 0) runs.push_back({0, 0, prefix});
-  const auto in_read = sequences(read.subspan(prefix), min), in_text = sequences(text.subspan(prefix), min);
   std::vector<Anchor> anchors;
-  for (const auto& [hash, at] : in_text)
-    if (const auto found = in_read.find(hash); at != kSeveral && found != in_read.end() && found->second != kSeveral)
-      anchors.push_back({prefix + found->second, prefix + at});
-  std::ranges::sort(anchors, {}, &Anchor::in_text);
+  for_each_sequence(read.subspan(prefix), min_, [&](std::uint64_t hash, std::size_t at) {
+    const auto found = sequences_.find(hash);
+    if (found != sequences_.end() && found->second != kSeveral && found->second >= prefix)
+      anchors.push_back({prefix + at, found->second});
+  });
+  std::ranges::stable_sort(anchors, {}, &Anchor::in_text);
+  // Of those that `read` has more than once, none.
+  std::size_t kept = 0;
+  for (std::size_t i = 0, end = 0; i < anchors.size(); i = end) {
+    while (end < anchors.size() && anchors[end].in_text == anchors[i].in_text) ++end;
+    if (end == i + 1) anchors[kept++] = anchors[i];
+  }
+  anchors.resize(kept);
   std::size_t read_end = prefix, text_end = prefix;
   for (const auto& [i, j] : longest_chain(anchors)) {
     if (i < read_end || j < text_end) continue;  // in the last run
     std::size_t before = 0, behind = 0;
     while (before < std::min(i - read_end, j - text_end) && read[i - before - 1] == text[j - before - 1]) ++before;
     while (behind < std::min(read.size() - i, text.size() - j) && read[i + behind] == text[j + behind]) ++behind;
-    if (before + behind < min) continue;  // other tokens of the same hash
+    if (before + behind < min_) continue;  // other tokens of the same hash
     runs.push_back({i - before, j - before, before + behind});
     read_end = i + behind, text_end = j + behind;
   }

@@ -8,6 +8,7 @@
 #include "palimpsest/server/log.h"
 #include "palimpsest/server/reply/answer_listener.h"
 #include "palimpsest/server/reply/memory_events.h"
+#include "palimpsest/server/request/common_fields.h"
 #include "palimpsest/text/reply_reader.h"
 
 namespace palimpsest {
@@ -315,6 +316,10 @@ ReplyHead reply_head(const HttpCall& call, bool chat, const char* prefix) {
 
 void run_completion(const HttpCall& call, CompletionRequest request, std::unique_ptr<ReplyWriter> writer) {
   request.request.scope = call.key();
+  if (request.request.session.empty()) request.request.session = call.in.get_header_value("x-session-id");
+  if (request.request.session.size() > kMaxSessionId)
+    fail_field("x-session-id", "the header 'x-session-id' has {} bytes: give at most {}",
+               request.request.session.size(), kMaxSessionId);
   if (!request.save.empty()) call.sessions();  // throws if sessions are disabled
   if (!request.restore.empty()) {
     request.request.resume = call.sessions().open(request.restore, call.service->scheduler().decoder().model());
