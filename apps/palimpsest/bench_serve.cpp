@@ -17,6 +17,7 @@
 #include "palimpsest/interrupt.h"
 #include "palimpsest/load/http_target.h"
 #include "palimpsest/load/scheduler_target.h"
+#include "palimpsest/load/trace.h"
 #include "palimpsest/method_list.h"
 #include "palimpsest/progress.h"
 #include "palimpsest/scheduler_flags.h"
@@ -40,7 +41,8 @@ struct BenchServeFlags {
   long long prompts = 64, concurrency = 0, seed = 1, rounds = 1;
   Lengths lengths;
   double rate = std::numeric_limits<double>::infinity();
-  std::string dataset, plot;
+  std::string dataset, plot, trace;
+  TraceOptions replay;
   bool json = false;
 };
 
@@ -56,12 +58,22 @@ void check_bench(const BenchServeFlags& flags) {
     if (value < 1 || value > 100'000'000) fail("{} {}: give 1 to 100,000,000 tokens", flag, value);
   if (flags.lengths.prefix < 0 || flags.lengths.prefix > 100'000'000)
     fail("--random-prefix-len {}: give 0 to 100,000,000 tokens", flags.lengths.prefix);
+  if (!(flags.replay.scale > 0 && flags.replay.scale <= 1000)) fail("--scale {}: give a factor", flags.replay.scale);
+  if (!(flags.replay.think_scale >= 0 && flags.replay.think_scale <= 1000))
+    fail("--think-scale {}: give a factor, or 0 for no pauses", flags.replay.think_scale);
+  if (flags.replay.sessions < 0 || flags.replay.max_len < 0)
+    fail("--num-sessions {}, --max-len {}: give 0 (all) or more", flags.replay.sessions, flags.replay.max_len);
   if (!(flags.http.timeout > 0 && flags.http.timeout <= 1e6)) fail("--timeout {}: give seconds", flags.http.timeout);
   if (!flags.plot.empty()) check_chart_path(flags.plot);
 }
 
 std::vector<LoadRequest> load_of(const BenchServeFlags& flags, TokenId from, TokenId to) {
   const auto seed = static_cast<std::uint32_t>(flags.seed);
+  if (!flags.trace.empty()) {
+    auto requests = recorded_sessions(read_text(flags.trace, "the trace"), flags.trace, flags.replay, from, to, seed);
+    set_arrival_times(requests, flags.rate, seed);
+    return requests;
+  }
   if (flags.dataset.empty()) {
     auto requests = random_load(static_cast<int>(flags.prompts), flags.lengths, from, to, seed);
     set_arrival_times(requests, flags.rate, seed);
@@ -97,11 +109,12 @@ class LocalTargets final : public Targets {
     } else {
       model_ = load_model(flags.model);
     }
-    const long long longest =
-        flags.dataset.empty() ? flags.lengths.prefix + flags.lengths.input + flags.lengths.output : 1;
+    const long long longest = flags.dataset.empty() && flags.trace.empty()
+                                  ? flags.lengths.prefix + flags.lengths.input + flags.lengths.output
+                                  : 1;
     list_ = method_list(flags.list, model_->hyper(), nullptr, longest);
     scheduler_ = scheduler_options(flags.scheduler, list_.front().options);
-    scheduler_.max_queue = static_cast<int>(flags.prompts);
+    scheduler_.max_queue = flags.trace.empty() ? static_cast<int>(flags.prompts) : 100'000;
     decoder_ = std::make_shared<Decoder>(model_, threads_of(flags.threads, model_->hyper()));
   }
   std::unique_ptr<LoadTarget> make(std::size_t method) override {
@@ -175,6 +188,7 @@ void warm_up(Targets& targets, std::size_t method, const LoadRequest& request) {
   small.prompt.resize(std::min<std::size_t>(small.prompt.size(), 8));
   small.output = std::min(small.output, 2LL);
   small.at = 0;
+  small.session = -1;
   const auto target = targets.make(method);
   const LoadReport report = run_load(*target, {small}, 1, [](int) { return !interrupted(); });
   if (!report.answers.front().complete && !interrupted())
@@ -238,18 +252,31 @@ void add_bench_serve(CLI::App& bench, Action& action) {
   const auto option = [&](const char* name, auto& value, const char* type, const char* what) {
     return command->add_option(name, value, what)->type_name(type)->group(group)->capture_default_str();
   };
-  option("--num-prompts", flags->prompts, "N", "number of requests; max number with --dataset");
-  option("--request-rate", flags->rate, "PER_SECOND", "arrival rate of a Poisson process; inf: all at once");
-  option("--max-concurrency", flags->concurrency, "N", "max concurrent requests; 0: no limit");
+  CLI::Option* count = option("--num-prompts", flags->prompts, "N", "number of requests; max number with --dataset");
+  option("--request-rate", flags->rate, "PER_SECOND",
+         "arrival rate of a Poisson process, of sessions with --trace; inf: all at once");
+  option("--max-concurrency", flags->concurrency, "N", "max concurrent requests, or sessions of a trace; 0: no limit");
   option("--random-input-len", flags->lengths.input, "TOKENS", "tokens of a random prompt");
   option("--random-prefix-len", flags->lengths.prefix, "TOKENS", "tokens of a common prefix of all prompts");
   option("--random-output-len", flags->lengths.output, "TOKENS", "output tokens; end-of-text tokens are ignored");
-  command
-      ->add_option("--dataset", flags->dataset,
-                   "recorded requests, '-' for standard input; per line {\"prompt\": TEXT or [TOKENS]} or "
-                   "{\"input_len\": N}, optionally with \"output_len\" and \"at\" (seconds)")
-      ->type_name("FILE")
-      ->group(group);
+  CLI::Option* dataset =
+      command->add_option("--dataset", flags->dataset,
+                          "recorded requests, '-' for standard input; per line {\"prompt\": TEXT or [TOKENS]} or "
+                          "{\"input_len\": N}, optionally with \"output_len\" and \"at\" (seconds)");
+  dataset->type_name("FILE")->group(group);
+  CLI::Option* trace =
+      command->add_option("--trace", flags->trace,
+                          "recorded sessions, '-' for standard input; a line each, with the lengths of prompts and "
+                          "answers, hashes of the prompts' blocks, and pauses (the format of kv-cache-tester)");
+  trace->type_name("FILE")->group(group)->excludes(dataset)->excludes(count);
+  option("--scale", flags->replay.scale, "FACTOR", "factor of the lengths in a trace")->needs(trace);
+  option("--think-scale", flags->replay.think_scale, "FACTOR",
+         "factor of the pauses in a trace, between an answer and the next request; 0: none")
+      ->needs(trace);
+  option("--num-sessions", flags->replay.sessions, "N", "only the first sessions of a trace; 0: all")->needs(trace);
+  option("--max-len", flags->replay.max_len, "TOKENS",
+         "leaves out requests of a trace with more prompt and output tokens, as scaled; 0: none")
+      ->needs(trace);
   option("--seed", flags->seed, "N", "random seed of prompts and arrivals");
   option("--reps", flags->rounds, "N", "rounds of all methods, interleaved");
   group = "Server";

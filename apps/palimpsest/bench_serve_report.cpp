@@ -60,6 +60,8 @@ struct Rates {  // per second, for each round
 
 struct Sums {
   long long failed = 0, prompt_tokens = 0, tokens = 0, evicted = 0, cache_peak = -1, cache_after = -1;
+  long long kept_peak = -1, cached = 0;
+  long long repeated = -1;  // -1: not of recorded sessions
   int running_peak = -1;
   std::string error;  // the first
 
@@ -68,14 +70,27 @@ struct Sums {
       running_peak = std::max(running_peak, report.peak.running);
       cache_peak = std::max(cache_peak, report.peak.cache_bytes);
       cache_after = std::max(cache_after, report.cache_bytes_after);
+      kept_peak = std::max(kept_peak, report.peak.kept_bytes);
       for (const auto& answer : report.answers) {
         if (!answer.complete && failed++ == 0) error = answer.error;
         if (!answer.complete) continue;
         prompt_tokens += answer.prompt_tokens;
         tokens += answer.tokens;
         evicted += answer.evicted;
+        cached += answer.cached;
+        if (answer.repeated >= 0) repeated = std::max(0LL, repeated) + answer.repeated;
       }
     }
+  }
+
+  long long read() const { return prompt_tokens - cached; }
+  double hit_rate() const { return ratio(cached, prompt_tokens); }
+  // Prompt tokens read over those that no earlier prompt of the session begins with.
+  double read_over_new() const { return ratio(read(), prompt_tokens - repeated); }
+
+ private:
+  static double ratio(long long a, long long b) {
+    return static_cast<double>(a) / static_cast<double>(std::max(1LL, b));
   }
 };
 
@@ -160,6 +175,10 @@ nlohmann::json as_json(const ServeRow& row) {
           {"prompt_tokens", sums.prompt_tokens},
           {"output_tokens", sums.tokens},
           {"evicted_tokens", sums.evicted},
+          {"cached_tokens", sums.cached},
+          {"hit_rate", sums.hit_rate()},
+          {"repeated_tokens", known(sums.repeated)},
+          {"read_over_new", sums.repeated < 0 ? nlohmann::json(nullptr) : nlohmann::json(sums.read_over_new())},
           {"ttft_ms", times_json(times.ttft)},
           {"tpot_ms", times_json(times.tpot)},
           {"itl_ms", times_json(times.itl)},
@@ -169,7 +188,8 @@ nlohmann::json as_json(const ServeRow& row) {
           {"total_tokens_per_second", rate_json(rates.total)},
           {"running_peak", known(sums.running_peak)},
           {"cache_bytes_peak", known(sums.cache_peak)},
-          {"cache_bytes_after", known(sums.cache_after)}};
+          {"cache_bytes_after", known(sums.cache_after)},
+          {"kept_bytes_peak", known(sums.kept_peak)}};
 }
 
 void print_table(const std::vector<ServeRow>& rows, std::size_t resident_peak) {
@@ -190,6 +210,12 @@ void print_table(const std::vector<ServeRow>& rows, std::size_t resident_peak) {
                thousands(sums.evicted));
   }
   fmt::print("TTFT, TPOT, ITL: mean / p50 / p99; total tok/s: prompt and output tokens; peak: max concurrency\n");
+  for (const auto& row : rows)
+    if (const Sums sums(row); sums.repeated >= 0)
+      fmt::print("{}: {} prompt tokens, {} cached ({:.1f}%), {} read: {:.2f} of the {} that are new; kept peak: {}\n",
+                 row.name, thousands(sums.prompt_tokens), thousands(sums.cached), 100 * sums.hit_rate(),
+                 thousands(sums.read()), sums.read_over_new(), thousands(sums.prompt_tokens - sums.repeated),
+                 sums.kept_peak < 0 ? "unknown" : human_bytes(static_cast<std::size_t>(sums.kept_peak)));
   if (resident_peak > 0) fmt::print("resident memory of this process at its peak: {}\n", human_bytes(resident_peak));
   for (const auto& row : rows)
     if (const Sums sums(row); sums.failed > 0)
@@ -214,6 +240,10 @@ Chart chart_of(const std::vector<ServeRow>& rows, const std::string& title) {
     memory.series.push_back(over_time(row.name, last, [](const LoadState& s) {
       return s.cache_bytes < 0 ? -1 : static_cast<double>(s.cache_bytes) / (1 << 20);
     }));
+    if (last.peak.kept_bytes > 0)
+      memory.series.push_back(over_time(row.name + ", kept prefixes", last, [](const LoadState& s) {
+        return s.kept_bytes < 0 ? -1 : static_cast<double>(s.kept_bytes) / (1 << 20);
+      }));
     first.series.push_back(percentiles_of(row.name, times.ttft));
     if (!times.itl.empty()) itl.series.push_back(percentiles_of(row.name, times.itl));
   }

@@ -25,6 +25,14 @@ void add_scheduler_flags(CLI::App& command, SchedulerFlags& flags) {
       ->type_name("MIB")
       ->group(group)
       ->default_str(flags.prefix_share == 0 ? "0" : "half of --cache-memory");
+  command
+      .add_option(
+          "--cache-reuse", flags.cache_reuse,
+          "a resent chat that was changed in its middle reuses runs of at least N tokens behind the change, whose "
+          "keys and values are those of the text before; 0: reads all that is behind it")
+      ->type_name("N")
+      ->group(group)
+      ->capture_default_str();
   add_draft_price_flag(command, flags.draft_price, group);
 }
 
@@ -43,6 +51,8 @@ SchedulerOptions scheduler_options(const SchedulerFlags& flags, const SessionOpt
   out.cache_type = session.cache_type;
   out.page_size = session.page_size;
   out.chunk = session.chunk;
+  if (flags.cache_reuse < 0) fail("--cache-reuse {}: give a number of tokens, or 0", flags.cache_reuse);
+  out.cache_reuse = flags.cache_reuse;
   out.draft_price = draft_price_of(flags.draft_price);
   out.pool_bytes = flags.cache_mib == 0 ? std::min(memory_bytes() / 4, std::size_t{4} << 30)
                                         : mib_to_bytes(flags.cache_mib, "--cache-memory");

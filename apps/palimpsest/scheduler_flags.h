@@ -11,6 +11,7 @@ struct SchedulerFlags {
   double cache_mib = 0;  // 0: derived from the machine's memory
   std::optional<double> prefix_mib = {};
   double prefix_share = 0;  // fraction of the cache memory, unless prefix_mib is given
+  int cache_reuse = 0;
   std::string draft_price = "auto";
 };
 void add_scheduler_flags(CLI::App& command, SchedulerFlags& flags);

@@ -117,6 +117,27 @@ TEST(Bench, ServeReadsARecording) {
   expect_refused({"bench", "serve", "--synthetic", "tiny", "--dataset", "/nowhere.jsonl"}, "/nowhere.jsonl");
 }
 
+TEST(Bench, ServeReplaysATrace) {
+  const std::string trace =
+      "{\"block_size\": 16, \"requests\": [{\"in\": 40, \"out\": 4, \"hash_ids\": [1, 2]}, "
+      "{\"in\": 64, \"out\": 4, \"hash_ids\": [1, 2, 3, 4], \"think_time\": 60}]}\n";
+  Words serve = {"bench", "serve", "--synthetic", "tiny", "--prefix-cache-memory", "64", "--cache-memory", "128"};
+  serve.insert(serve.end(), {"-t", "1", "--trace", "-", "--scale", "0.5", "--think-scale", "0"});
+  const Finished table = command(serve, trace);
+  ASSERT_EQ(table.code, 0) << table.err;
+  EXPECT_NE(table.out.find("52 prompt tokens, 20 cached (38.5%), 32 read: 1.00 of the 32 that are new"),
+            std::string::npos)
+      << table.out;
+  serve.push_back("--json");
+  const json row = json::parse(command(serve, trace).out)[0];
+  EXPECT_EQ(row["completed"], 2);
+  EXPECT_EQ(row["output_tokens"], 4);
+  EXPECT_EQ(row["cached_tokens"], 20);
+  EXPECT_EQ(row["repeated_tokens"], 20);
+  EXPECT_EQ(row["read_over_new"], 1);
+  EXPECT_GT(row["kept_bytes_peak"], 0);
+}
+
 TEST(Bench, ServeRefusesNonsense) {
   const auto refused = [](Words more, const std::string& part) {
     more.insert(more.begin(), {"bench", "serve", "--synthetic", "tiny"});
@@ -133,6 +154,11 @@ TEST(Bench, ServeRefusesNonsense) {
   refused({"--method", "nothing"}, "nothing");
   refused({"--plot", "/nowhere/at/all.json"}, "/nowhere/at/all.json");
   refused({"--api-key", "x"}, "--base-url");
+  refused({"--scale", "0.5"}, "--trace");
+  refused({"--trace", "-", "--num-prompts", "3"}, "--num-prompts");
+  refused({"--trace", "-", "--scale", "0"}, "--scale");
+  refused({"--trace", "-", "--think-scale", "-1"}, "--think-scale");
+  refused({"--trace", "-"}, "no request");
   refused({"--cache-memory", "0.001"}, "MiB of cache");
   expect_refused({"bench", "serve", "--base-url", "127.0.0.1:80"}, "http://");
   expect_refused({"bench", "serve", "--base-url", "http://127.0.0.1:1"}, "does not answer");

@@ -417,6 +417,22 @@ TEST(Edits, RecurrentStatesAreReadAgain) {
   EXPECT_LT(difference(row(session.decode(5)), row(fresh.decode(5))), kSame);
 }
 
+// Layers with an attention window have dropped what new tokens in the middle would see: the session is as before.
+TEST(Edits, DroppedWindowsAreReadAgain) {
+  SyntheticShape shape = parse_synthetic("tiny-gemma2");  // windows of 24
+  shape.vocabulary = 96;
+  const auto decoder = std::make_shared<Decoder>(Model::from(make_synthetic(shape)), 1);
+  Session session(decoder, session_options("full", 16)), untouched(decoder, session_options("full", 16));
+  const Tokens text = random_tokens(60, 18);
+  session.prefill(text);
+  untouched.prefill(text);
+  for (const std::size_t count : {1, 2, 3})
+    EXPECT_NE(error_of([&] { session.edit(20, 22, random_tokens(count, 19)); }).find("attention window of 24"),
+              std::string::npos);
+  EXPECT_EQ(session.position(), 60);
+  EXPECT_EQ(row(session.decode(5)), row(untouched.decode(5)));
+}
+
 TEST(Edits, AreWrittenAsRangeAndText) {
   const WrittenEdit edit = parse_edit("3:17=a = b: c");
   EXPECT_EQ(edit.range, (PositionRange{3, 17}));

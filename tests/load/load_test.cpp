@@ -164,6 +164,24 @@ TEST(LoadRun, StopsAndBreaks) {
   EXPECT_EQ(error_of([&] { run_load(broken, load, 2, kGoOn); }), "it broke");
 }
 
+TEST(LoadRun, RequestsOfASessionWaitForEachOther) {
+  SlowTarget target;
+  std::vector<LoadRequest> load;
+  for (int i = 0; i < 9; ++i)  // three sessions of three
+    load.push_back({.prompt = {i}, .output = 2, .session = i / 3, .think = i % 3 == 0 ? 0 : 0.03, .repeated = i});
+  const LoadReport report = run_load(target, load, 2, kGoOn);
+  ASSERT_EQ(report.answers.size(), 9u);
+  EXPECT_EQ(target.max(), 2);
+  std::vector<LoadAnswer> by_request(9);
+  for (const auto& answer : report.answers) by_request[static_cast<std::size_t>(answer.repeated)] = answer;
+  for (std::size_t i = 0; i < 9; ++i) {
+    ASSERT_TRUE(by_request[i].complete);
+    const double before = i % 3 == 0 ? 0 : by_request[i - 1].end + 0.03;
+    EXPECT_GE(by_request[i].sent, before) << i;
+  }
+  EXPECT_GE(by_request[6].sent, std::min(by_request[2].end, by_request[5].end));  // the third session
+}
+
 TEST(SchedulerTarget, AnswersAllWithinItsPool) {
   const auto decoder = std::make_shared<Decoder>(Model::synthetic("tiny"), 1);
   SchedulerOptions options{.page_size = 16, .chunk = 32};

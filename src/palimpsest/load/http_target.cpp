@@ -70,11 +70,15 @@ class Events {
       ++heard_;
       if (counts_.tokens < heard_) counts_.tokens = heard_;
     }
+    if (event.contains("timings") && event["timings"].is_object())  // llama-server
+      counts_.cached = event["timings"].value("cache_n", counts_.cached);
     if (!event.contains("usage") || !event["usage"].is_object()) return;
     const Json& usage = event["usage"];
     counts_.prompt_tokens = usage.value("prompt_tokens", 0LL);
     counts_.tokens = usage.value("completion_tokens", counts_.tokens);
     counts_.evicted = usage.value("evicted_tokens", 0LL);
+    if (const auto details = usage.value("prompt_tokens_details", Json()); details.is_object())
+      counts_.cached = details.value("cached_tokens", counts_.cached);
   }
 
   LoadListener& listener_;
@@ -147,12 +151,17 @@ void HttpTarget::send(const LoadRequest& request, std::shared_ptr<LoadListener> 
                {"stream", true},
                {"stream_options", {{"include_usage", true}}}};
   if (!options_.cache.empty()) body["cache"] = options_.cache;
+  httplib::Headers headers;
+  if (request.session >= 0) {  // llama-server's field, and the header of routers for vLLM
+    body["cache_prompt"] = true;
+    headers.emplace("x-session-id", std::to_string(request.session));
+  }
   const std::lock_guard lock(impl_->mutex);
-  impl_->threads.emplace_back([impl = impl_.get(), listener, text = body.dump()] {
+  impl_->threads.emplace_back([impl = impl_.get(), listener, text = body.dump(), headers = std::move(headers)] {
     LoadAnswer counts;
     Events events(*listener, counts);
     httplib::Client client = impl->client();
-    const auto result = client.Post(impl->url.path + "/completions", {}, text, "application/json",
+    const auto result = client.Post(impl->url.path + "/completions", headers, text, "application/json",
                                     [&](const char* data, std::size_t size) {
                                       events.take({data, size});
                                       return !impl->cancelled;
@@ -185,6 +194,7 @@ LoadState HttpTarget::state() {
   state.running = static_cast<int>(metric(text, "num_requests_running"));
   state.waiting = static_cast<int>(metric(text, "num_requests_waiting"));
   state.cache_bytes = static_cast<long long>(metric(text, "kv_cache_bytes"));
+  state.kept_bytes = static_cast<long long>(metric(text, "prefix_cache_bytes"));
   return state;
 }
 

@@ -102,13 +102,18 @@ RecordedLoad recorded_load(std::string_view lines, const std::string& path, cons
   return load;
 }
 
+bool begins_session(const std::vector<LoadRequest>& requests, std::size_t index) {
+  const int session = requests[index].session;
+  return session < 0 || index == 0 || requests[index - 1].session != session;
+}
+
 void set_arrival_times(std::vector<LoadRequest>& requests, double per_second, std::uint32_t seed) {
   std::mt19937 generator(seed);
   std::exponential_distribution<double> gap(1);
   double at = 0;
-  for (auto& request : requests) {
-    request.at = at;
-    if (std::isfinite(per_second)) at += gap(generator) / per_second;
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    if (i > 0 && std::isfinite(per_second) && begins_session(requests, i)) at += gap(generator) / per_second;
+    requests[i].at = at;
   }
 }
 

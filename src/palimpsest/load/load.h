@@ -15,6 +15,11 @@ struct LoadRequest {
   std::string text = {};        // or text if there are none
   long long output = 128;       // tokens to generate, ignoring end-of-text tokens
   double at = 0;                // arrival, seconds after the start of the load
+  // Requests of one session stand one after the other; each is sent `think` seconds after the answer before it, the
+  // first at its arrival. -1: a session of its own.
+  int session = -1;
+  double think = 0;
+  long long repeated = -1;  // prompt tokens that an earlier prompt of the session begins with; -1: unknown
 };
 
 struct Lengths {
@@ -37,7 +42,10 @@ struct RecordedLoad {
 RecordedLoad recorded_load(std::string_view lines, const std::string& path, const Lengths& fallback, TokenId from,
                            TokenId to, std::uint32_t seed);
 
-// Sets arrival times of a Poisson process with `per_second` requests per second; infinity: all at 0.
+// Whether a request begins a session.
+bool begins_session(const std::vector<LoadRequest>& requests, std::size_t index);
+
+// Sets arrival times of a Poisson process with `per_second` sessions per second; infinity: all at 0.
 void set_arrival_times(std::vector<LoadRequest>& requests, double per_second, std::uint32_t seed);
 
 }  // namespace palimpsest

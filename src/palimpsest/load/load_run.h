@@ -16,6 +16,8 @@ struct LoadAnswer {
   double sent = 0, end = 0;
   std::vector<double> token_times;  // arrival times of the tokens
   long long prompt_tokens = 0, tokens = 0, evicted = 0;
+  long long cached = 0;     // prompt tokens that were not read
+  long long repeated = -1;  // LoadRequest::repeated
   bool complete = false;
   std::string error;  // if not complete
 
@@ -32,7 +34,8 @@ class LoadListener {  // of one request; called from one thread at a time
 struct LoadState {  // a snapshot of the target; -1: unknown
   double at = 0;
   int running = -1, waiting = -1;
-  long long cache_bytes = -1;
+  long long cache_bytes = -1;  // of running requests
+  long long kept_bytes = -1;   // of kept prefixes and histories
 };
 
 class LoadTarget {
@@ -53,7 +56,8 @@ struct LoadReport {
   long long cache_bytes_after = -1;
 };
 
-// Sends each request at its arrival time, with at most `concurrency` running (0: no limit), and waits for all answers.
+// Sends each session's requests, the first at its arrival time, with at most `concurrency` sessions at a time (0: no
+// limit), and waits for all answers.
 // Calls `go_on` a few times per second with the number of finished requests; cancels the rest when it returns false.
 LoadReport run_load(LoadTarget& target, const std::vector<LoadRequest>& requests, int concurrency,
                     const std::function<bool(int)>& go_on);

@@ -15,6 +15,7 @@ class Adapter final : public RequestListener {
     counts.prompt_tokens = usage.prompt_tokens;
     counts.tokens = usage.tokens;
     counts.evicted = usage.evicted;
+    counts.cached = usage.cached;
     counts.complete = finish == Finish::kLength;
     counts.error = finish == Finish::kCancelled ? "cancelled" : usage.error;
     listener_->end(counts);
@@ -44,6 +45,7 @@ SchedulerTarget::~SchedulerTarget() = default;
 void SchedulerTarget::send(const LoadRequest& request, std::shared_ptr<LoadListener> listener) {
   Request submitted{.prompt = request.prompt, .method = method_, .max_tokens = request.output, .ignore_end = true};
   submitted.sampler.temperature = 0;
+  if (request.session >= 0) submitted.reuse = Reuse::kHistories;
   try {
     if (submitted.prompt.empty() && vocabulary_ == nullptr)
       fail("a synthetic model has no vocabulary to read a prompt with: give lists of tokens, or input_len");
@@ -65,7 +67,10 @@ LoadState SchedulerTarget::state() {
     if (broken_) std::rethrow_exception(broken_);
   }
   const SchedulerLoad load = scheduler_.load();
-  return {.running = load.running, .waiting = load.waiting, .cache_bytes = static_cast<long long>(load.used_bytes)};
+  return {.running = load.running,
+          .waiting = load.waiting,
+          .cache_bytes = static_cast<long long>(load.used_bytes),
+          .kept_bytes = static_cast<long long>(load.prefix_bytes)};
 }
 
 void SchedulerTarget::cancel() {

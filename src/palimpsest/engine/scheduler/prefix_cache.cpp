@@ -3,18 +3,21 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <tuple>
 
 namespace palimpsest {
 
-PrefixKey::PrefixKey(const MethodPlan& plan, int scope)
+PrefixKey::PrefixKey(const MethodPlan& plan, int scope, std::string session, std::chrono::seconds pin)
     : scope(scope),
       method(plan.method()),
       chunk(plan.chunk()),
       rotation(plan.rule().rotation),
       window(1),
       nothing_evicted_until(plan.nothing_evicted_until()),
-      cache(plan.cache()) {
+      cache(plan.cache()),
+      session(std::move(session)),
+      pin(pin) {
   const Signals signals = plan.signals(Phase::kPrefill);
   if (signals.attention_window) window = at(signals.attention_window->queries);
   if (signals.references) window = std::max(window, at(signals.references->queries));
@@ -40,7 +43,8 @@ bool PrefixCache::begins(const Kept& kept, std::span<const TokenId> prompt) {
   return kept.tokens.size() <= prompt.size() && std::equal(kept.tokens.begin(), kept.tokens.end(), prompt.begin());
 }
 
-Cache* PrefixCache::find(const PrefixKey& key, std::span<const TokenId> prompt, std::size_t read) {
+PrefixCache::Kept* PrefixCache::longest_prefix(const PrefixKey& key, std::span<const TokenId> prompt,
+                                               std::size_t read) const {
   Kept* best = nullptr;
   for (const auto& kept : kept_) {
     const std::size_t tokens = kept->tokens.size();
@@ -48,6 +52,11 @@ Cache* PrefixCache::find(const PrefixKey& key, std::span<const TokenId> prompt, 
       continue;
     if (begins(*kept, prompt) && may_serve(*kept, key)) best = kept.get();
   }
+  return best;
+}
+
+Cache* PrefixCache::find(const PrefixKey& key, std::span<const TokenId> prompt, std::size_t read) {
+  Kept* const best = longest_prefix(key, prompt, read);
   if (best == nullptr) return nullptr;
   touch(key, best->tokens);
   return best->cache.get();
@@ -56,7 +65,17 @@ Cache* PrefixCache::find(const PrefixKey& key, std::span<const TokenId> prompt, 
 void PrefixCache::touch(const PrefixKey& key, std::span<const TokenId> prompt) {
   ++clock_;
   for (const auto& kept : kept_)
-    if (begins(*kept, prompt) && may_serve(*kept, key)) kept->used = clock_;
+    if (begins(*kept, prompt) && may_serve(*kept, key)) use(*kept, key);
+}
+
+// Now, at clock_. Returns the pin of a cache that continues this one.
+std::chrono::seconds PrefixCache::use(Kept& kept, const PrefixKey& by) {
+  kept.used = clock_;
+  kept.shared = kept.shared || kept.key.session != by.session;
+  if (kept.pinned_until < std::chrono::steady_clock::now()) kept.key.pin = std::chrono::seconds(0);  // it has ended
+  kept.key.pin = std::max(kept.key.pin, by.pin);
+  if (kept.key.pin.count() > 0) kept.pinned_until = std::chrono::steady_clock::now() + kept.key.pin;
+  return of_another(kept, by) ? by.pin : kept.key.pin;
 }
 
 void PrefixCache::keep(const PrefixKey& key, std::span<const TokenId> prompt, std::size_t read, Cache& cache,
@@ -83,9 +102,9 @@ void PrefixCache::add(Kept added) {
     kept_.pop_back();
     throw;
   }
-  kept.overhead_bytes = sizeof(Kept) + kept.tokens.size() * sizeof(TokenId) + kept.state.size() +
-                        kept.logits.size() * sizeof(float) + kept.pages.size() * sizeof(kept.pages[0]) +
-                        kept.cache->bytes_tables();
+  kept.overhead_bytes = sizeof(Kept) + kept.key.session.size() + kept.tokens.size() * sizeof(TokenId) +
+                        kept.state.size() + kept.logits.size() * sizeof(float) +
+                        kept.pages.size() * sizeof(kept.pages[0]) + kept.cache->bytes_tables();
   if (!kept.key.cache.pages) kept.overhead_bytes += kept.cache->bytes_in_use();
   overhead_bytes_ += kept.overhead_bytes;
 }
@@ -96,8 +115,9 @@ bool PrefixCache::same_history(const Kept& kept, const PrefixKey& key) {
          kept.key.cache == key.cache;
 }
 
-std::optional<History> PrefixCache::find_history(const PrefixKey& key, std::span<const TokenId> prompt,
-                                                 const Vocabulary* vocabulary) {
+std::pair<PrefixCache::Kept*, Continuation> PrefixCache::longest_history(const PrefixKey& key,
+                                                                         std::span<const TokenId> prompt,
+                                                                         const Vocabulary* vocabulary) const {
   Kept* best = nullptr;
   Continuation next;
   for (const auto& kept : kept_) {
@@ -108,15 +128,63 @@ std::optional<History> PrefixCache::find_history(const PrefixKey& key, std::span
     best = kept.get();
     next = std::move(*found);
   }
+  return {best, std::move(next)};
+}
+
+std::optional<History> PrefixCache::find_history(const PrefixKey& key, std::span<const TokenId> prompt,
+                                                 const Vocabulary* vocabulary) {
+  auto [best, next] = longest_history(key, prompt, vocabulary);
   if (best == nullptr) return std::nullopt;
-  best->used = ++clock_;
-  best->continued = true;
+  ++clock_;
+  const auto pin = use(*best, key);
+  best->continued = best->continued || !of_another(*best, key);
   return History{.cache = *best->cache,
                  .state = best->state,
                  .in_prompt = best->in_prompt,
                  .tokens = best->tokens,
                  .next = std::move(next),
-                 .logits = best->logits};
+                 .logits = best->logits,
+                 .pin = pin};
+}
+
+std::optional<EditedHistory> PrefixCache::find_edited(const PrefixKey& key, std::span<const TokenId> prompt,
+                                                      const Vocabulary* vocabulary, std::size_t min) {
+  std::size_t unread = prompt.size(), gain = min;
+  if (const Kept* const prefix = longest_prefix(key, prompt, 0)) unread -= prefix->tokens.size();
+  if (const auto [history, next] = longest_history(key, prompt, vocabulary); history != nullptr)
+    unread = std::min(unread, next.rest.size());
+  std::vector<Kept*> candidates;  // one of each chat: those that were continued are the beginning of another
+  for (const auto& kept : kept_)
+    if (same_history(*kept, key) && !kept->continued) candidates.push_back(kept.get());
+  std::ranges::sort(candidates, std::greater(), &Kept::used);
+  candidates.resize(std::min(candidates.size(), kMaxEdited));
+  if (candidates.empty() || unread <= gain) return std::nullopt;
+  const TextDiff diff(prompt.first(prompt.size() - 1), min);
+  Kept* best = nullptr;
+  std::vector<CommonRun> best_runs;
+  for (Kept* const kept : candidates) {
+    if (unread <= gain) break;
+    std::vector<CommonRun> runs = diff.runs(kept->tokens);
+    std::size_t left = prompt.size();
+    for (const CommonRun& run : runs) left -= run.tokens;
+    // A beginning alone is no edit: what stands behind it would have to be forgotten.
+    const bool edits = !runs.empty() && (runs.back().in_text > 0 || runs.back().in_read > 0);
+    if (!edits || left + gain > unread) continue;
+    unread = left;
+    best = kept;
+    best_runs = std::move(runs);
+    gain = 1;  // the others need only be better
+  }
+  if (best == nullptr) return std::nullopt;
+  ++clock_;
+  const auto pin = use(*best, key);
+  return EditedHistory{.cache = *best->cache,
+                       .state = best->state,
+                       .in_prompt = best->in_prompt,
+                       .tokens = best->tokens,
+                       .runs = std::move(best_runs),
+                       .unread = unread,
+                       .pin = pin};
 }
 
 void PrefixCache::keep_history(const PrefixKey& key, std::span<const TokenId> tokens, Sequence& sequence,
@@ -137,10 +205,12 @@ void PrefixCache::keep_history(const PrefixKey& key, std::span<const TokenId> to
          .state = sequence.state(),
          .logits = {logits.begin(), logits.end()}});
   Kept& kept = *kept_.back();
-  kept.used = ++clock_;
+  ++clock_;
+  use(kept, key);
   kept.continued = false;
   for (const auto& other : kept_)
-    if (other.get() != &kept && same_history(*other, key) && begins(*other, tokens)) other->continued = true;
+    if (other.get() != &kept && same_history(*other, key) && begins(*other, tokens) && !of_another(*other, key))
+      other->continued = true;
   while (bytes() > max) evict_one();
 }
 
@@ -162,13 +232,25 @@ void PrefixCache::evict_pages(std::span<const PageId> pages) noexcept {
 
 bool PrefixCache::evict_one() noexcept {
   if (kept_.empty()) return false;
-  const auto last = std::ranges::min_element(kept_, {}, [](const auto& kept) {
-    return std::tuple(!kept->continued, kept->used, -static_cast<long long>(kept->tokens.size()));
-  });
-  evict_pages((*last)->pages);
-  overhead_bytes_ -= (*last)->overhead_bytes;
-  kept_.erase(last);
+  const auto now = std::chrono::steady_clock::now();
+  evict(std::ranges::min_element(kept_, {}, [now](const auto& kept) {
+    const bool pinned = kept->pinned_until > now && !kept->continued;
+    return std::tuple(pinned, !kept->continued, kept->used, -static_cast<long long>(kept->tokens.size()));
+  }));
   return true;
+}
+
+PrefixCache::KeptCaches::iterator PrefixCache::evict(KeptCaches::iterator at) noexcept {
+  evict_pages((*at)->pages);
+  overhead_bytes_ -= (*at)->overhead_bytes;
+  return kept_.erase(at);
+}
+
+void PrefixCache::close_session(const std::string& session, int scope) noexcept {
+  for (auto at = kept_.begin(); at != kept_.end();) {
+    const Kept& kept = **at;
+    at = kept.key.scope == scope && kept.key.session == session && !kept.shared ? evict(at) : at + 1;
+  }
 }
 
 }  // namespace palimpsest

@@ -24,6 +24,7 @@
 // and so has the sequence that continues from it: copies. Not thread safe.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -31,16 +32,18 @@
 #include <span>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
+#include "palimpsest/engine/scheduler/text_diff.h"
 #include "palimpsest/engine/scheduler/text_match.h"
 #include "palimpsest/engine/sequence/sequence.h"
 
 namespace palimpsest {
 
-// The choices that a kept cache depends on.
+// The choices that a kept cache depends on, and who keeps or looks for it.
 struct PrefixKey {
-  explicit PrefixKey(const MethodPlan& plan, int scope = 0);
+  explicit PrefixKey(const MethodPlan& plan, int scope = 0, std::string session = {}, std::chrono::seconds pin = {});
 
   int scope;  // caches are used inside their scope only
   Method method;
@@ -50,6 +53,8 @@ struct PrefixKey {
   std::size_t window;               // the prompt's last tokens, whose queries the policy needs at its end: at least 1
   long long nothing_evicted_until;  // MethodPlan::nothing_evicted_until
   CacheOptions cache;
+  std::string session;       // Request::session; empty: none
+  std::chrono::seconds pin;  // Request::pin
 };
 // Whether sequences of `from` and of `to` have equal caches after `tokens` tokens. `whole`: the cache of `from` holds
 // all tokens that `to` needs, in the same slots (Cache::compatible_with).
@@ -62,6 +67,18 @@ struct History {
   std::span<const TokenId> tokens;   // read
   Continuation next;                 // of the prompt that was looked up
   std::span<const float> logits;     // after the last token, if next.rest is empty
+  std::chrono::seconds pin;          // of what continues it
+};
+
+// A history that is to be edited. The prompt's last token is in no run.
+struct EditedHistory {
+  Cache& cache;
+  std::span<const std::byte> state;
+  bool in_prompt;
+  std::span<const TokenId> tokens;
+  std::vector<CommonRun> runs;  // of its text and the prompt
+  std::size_t unread;           // prompt tokens in no run
+  std::chrono::seconds pin;     // of what continues it
 };
 
 class PrefixCache {
@@ -78,13 +95,21 @@ class PrefixCache {
   // kept instead.
   std::optional<History> find_history(const PrefixKey& key, std::span<const TokenId> prompt,
                                       const Vocabulary* vocabulary);
+  // The history that leaves the fewest tokens of `prompt` to read if its text is edited, reusing runs of at least `min`
+  // tokens; nullopt: none leaves `min` fewer than prefixes and histories that are not edited. Valid likewise. Looks at
+  // the last kMaxEdited that were used.
+  std::optional<EditedHistory> find_edited(const PrefixKey& key, std::span<const TokenId> prompt,
+                                           const Vocabulary* vocabulary, std::size_t min);
+  static constexpr std::size_t kMaxEdited = 16;
   // Keeps the cache of `sequence`, which has read `tokens`, as keep() does, and `logits` after the last of them, for
   // prompts that are the same. Histories that it continues are evicted before all other caches.
   void keep_history(const PrefixKey& key, std::span<const TokenId> tokens, Sequence& sequence, bool in_prompt,
                     std::span<const float> logits, std::size_t max);
-  // Evicts one cache: histories that were continued first; then the least recently used, of equals the longest. false:
-  // there was none.
+  // Evicts one cache: histories that were continued first; then the least recently used, of equals the longest; those
+  // whose pin has not ended last. false: there was none.
   bool evict_one() noexcept;
+  // Evicts the caches that this session kept and no other has used.
+  void close_session(const std::string& session, int scope) noexcept;
 
   // All pages, each counted once, or the copies of storages, and the tokens, tables and statistics of all kept caches.
   std::size_t bytes() const { return bytes_of_pages() + overhead_bytes_; }
@@ -99,21 +124,33 @@ class PrefixCache {
     std::unique_ptr<Cache> cache;
     bool history = false;
     bool in_prompt = false, continued = false;  // of histories
+    bool shared = false;                        // used by another session than that of `key`
     std::vector<std::byte> state = {};          // of histories
     std::vector<float> logits = {};             // of histories that end with a prompt
     std::vector<PageId> pages = {};
     std::size_t overhead_bytes = 0;  // bytes
     std::uint64_t used = 0;
+    std::chrono::steady_clock::time_point pinned_until = {};
   };
   static bool may_serve(const Kept& kept, const PrefixKey& to);  // prefixes
   static bool same_history(const Kept& kept, const PrefixKey& key);
   void add(Kept kept);
+  Kept* longest_prefix(const PrefixKey& key, std::span<const TokenId> prompt, std::size_t read) const;
+  std::pair<Kept*, Continuation> longest_history(const PrefixKey& key, std::span<const TokenId> prompt,
+                                                 const Vocabulary* vocabulary) const;
   static bool begins(const Kept& kept, std::span<const TokenId> prompt);
   void touch(const PrefixKey& key, std::span<const TokenId> prompt);
+  std::chrono::seconds use(Kept& kept, const PrefixKey& by);
+  // A fork of a session's history by another leaves it as it was.
+  static bool of_another(const Kept& kept, const PrefixKey& by) {
+    return !kept.key.session.empty() && !by.session.empty() && kept.key.session != by.session;
+  }
+  using KeptCaches = std::vector<std::unique_ptr<Kept>>;
+  KeptCaches::iterator evict(KeptCaches::iterator at) noexcept;
   void count_pages(Kept& kept);
   void evict_pages(std::span<const PageId> pages) noexcept;
 
-  std::vector<std::unique_ptr<Kept>> kept_;
+  KeptCaches kept_;
   std::unordered_map<PageId, int> users_;  // number of kept caches that share a page
   std::size_t page_bytes_ = 0, overhead_bytes_ = 0;
   std::uint64_t clock_ = 0;

@@ -41,6 +41,7 @@ struct Request {
   SharedTokens given = {};
   long long max_tokens = 256;  // to generate, `given` included
   bool ignore_end = false;     // continue after end-of-text tokens
+  int priority = 0;            // waiting requests of the greatest are admitted first
   // Drafts by prompt lookup; the text is the same (docs/decisions/0023: where to the bit). `max` 0: none.
   DraftOptions drafts = {.max = 0};
   int top_logprobs = -1;  // -1: no logprobs; n: of the token and of the n likeliest
@@ -50,8 +51,12 @@ struct Request {
   std::shared_ptr<const Snapshot> resume = {};
   // Edits the text of `resume`, without a prompt and with max_tokens 0: the sequence ends with kLength, to be kept.
   std::optional<TextEdit> edit = {};
-  Reuse reuse = Reuse::kPrefixes;  // a resumed request reuses nothing
-  int scope = 0;                   // requests of different scopes (API keys) share nothing in the PrefixCache
+  Reuse reuse = Reuse::kPrefixes;       // a resumed request reuses nothing
+  std::optional<int> cache_reuse = {};  // with kHistories: instead of SchedulerOptions::cache_reuse
+  // The caches that it leaves are evicted after all others for this time, which begins anew when they are used.
+  std::chrono::seconds pin{0};
+  std::string session = {};  // of several requests; see Scheduler::close_session
+  int scope = 0;             // requests of different scopes (API keys) share nothing in the PrefixCache
   // Not kNone: the prompt is read for its embedding (RequestListener::embedded); nothing is generated, and max_tokens
   // is 0.
   Pooling pooling = Pooling::kNone;
@@ -62,7 +67,10 @@ struct Request {
 struct Usage {
   long long prompt_tokens = 0, tokens = 0;  // read, written
   long long cached = 0;                     // prompt tokens found in the PrefixCache: the others are read
-  long long evicted = 0;                    // tokens evicted from the cache
+  // Of these, tokens behind a change of the text: their keys and values are those of the text before (TextEdit).
+  long long reused = 0;
+  long long edited = 0;   // prompt tokens read before the reused ones, in the place of others
+  long long evicted = 0;  // tokens evicted from the cache
   DraftCounts drafts;
   std::string method = {};  // with its budget in tokens
   int cache_tokens = 0;     // in the cache at the end

@@ -157,7 +157,7 @@ std::uint64_t Scheduler::submit(Request request, std::shared_ptr<RequestListener
   job->usage.method = spell_short(job->plan->method());
   job->plan->check_request(tokens_of(request), tokens_of(request) + request.max_tokens);
   if (before == nullptr && options_.prefix_bytes > 0 && request.reuse != Reuse::kNothing)
-    job->prefix_key.emplace(*job->plan, request.scope);
+    job->prefix_key.emplace(*job->plan, request.scope, request.session, request.pin);
   if (request.reuse == Reuse::kHistories) job->history = job->prefix_key;
   PlanBytes bytes = bytes_of(request, *job->plan);
   if (job->history || Job::needs_text(request)) bytes.tables += text_bytes(all);
@@ -187,7 +187,8 @@ std::uint64_t Scheduler::submit(Request request, std::shared_ptr<RequestListener
   job->id = id;
   interrupts_.emplace(id, job->interrupt);
   try {
-    queue_.push_back(std::move(job));
+    const auto before = [](int priority, const auto& waiting) { return priority > waiting->request.priority; };
+    queue_.insert(std::upper_bound(queue_.begin(), queue_.end(), job->request.priority, before), std::move(job));
   } catch (...) {
     interrupts_.erase(id);
     throw;
@@ -202,6 +203,13 @@ std::uint64_t Scheduler::submit(Request request, std::shared_ptr<RequestListener
 void Scheduler::cancel(std::uint64_t id) {
   const std::lock_guard lock(mutex_);
   if (const auto of = interrupts_.find(id); of != interrupts_.end()) of->second->cancel();
+  woken_ = true;
+  changed_.notify_one();
+}
+
+void Scheduler::close_session(std::string session, int scope) {
+  const std::lock_guard lock(mutex_);
+  closed_sessions_.emplace_back(std::move(session), scope);
   woken_ = true;
   changed_.notify_one();
 }
@@ -288,10 +296,13 @@ std::unique_ptr<Scheduler::Job> Scheduler::take_cancelled() {
 }
 
 void Scheduler::end_cancelled() {
+  std::vector<std::pair<std::string, int>> closed;
   {
     const std::lock_guard lock(mutex_);
     woken_ = false;
+    closed.swap(closed_sessions_);
   }
+  for (const auto& [session, scope] : closed) prefixes_.close_session(session, scope);
   while (const auto job = take_cancelled()) finish(*job, *job->how_interrupted());
   for (auto& job : running_)
     if (const auto how = job->how_interrupted()) finish(*job, *how);

@@ -6,8 +6,9 @@
 // Admission reserves all bytes of the method's plan: pages, tables, statistics, merged tokens, weights
 // (MethodPlan::bytes). They stay reserved while another thread loads or saves the sequence. The budget bounds a
 // sequence's memory, so a running sequence never runs out of pages and is never preempted; nothing is allocated for a
-// waiting request. Admission is in order of arrival; a request that does not fit may be overtaken by later ones, but
-// never waits for overtakers alone, so none starves. A request that can never fit is refused by submit().
+// waiting request. Admission is in order of priority, then of arrival; a request that does not fit may be overtaken by
+// later ones, but never waits for overtakers alone, so none starves but for those of greater priority. A request that
+// can never fit is refused by submit().
 //
 // A failure ends the request that caused it, never the loop (engine/sequence/step_loop.h).
 //
@@ -51,7 +52,10 @@ struct SchedulerOptions {
   int max_queue = 256;     // waiting; more throw QueueFull
   // Memory of all sequences: keys, values, tables.
   std::size_t pool_bytes = std::size_t{1} << 30;
-  std::size_t prefix_bytes = 0;            // max of pool_bytes for kept prefixes and histories; 0: none are kept
+  std::size_t prefix_bytes = 0;  // max of pool_bytes for kept prefixes and histories; 0: none are kept
+  // A prompt that differs from a history in its middle continues from an edit of it (EditMode::kReuse) that reuses at
+  // least so many tokens at a time; 0: only from histories that it begins with.
+  int cache_reuse = 0;
   std::optional<double> draft_price = {};  // DraftOptions::price of requests without one; nullopt: measured
 
   // Max bytes of a request with budget auto: eight long ones run at the same time. Short ones reserve less.
@@ -88,6 +92,8 @@ class Scheduler {
   // the listener is not called.
   std::uint64_t submit(Request request, std::shared_ptr<RequestListener> listener);
   void cancel(std::uint64_t id);  // at the next step, or inside an eviction; unknown and finished ids are ignored
+  // Frees the caches that requests of this session left (Request::session), unless others used them, at the next step.
+  void close_session(std::string session, int scope);
   SchedulerLoad load() const;
   double seconds_until_begun() const;  // an estimate: until all requests that wait now have begun
   // A request's method with its budget in tokens (evict/resolve.cpp). Throws Error.
@@ -122,10 +128,13 @@ class Scheduler {
   void edit(Job& job);
   void continue_from_prefix(Job& job);
   void continue_from_history(Job& job);
+  bool continue_from_edited(Job& job);  // scheduler_edits.cpp, down to read_anew()
+  bool next_edit(Job& job);
+  void read_anew(Job& job);
   bool reserve_more(Job& job, const PlanBytes& bytes);
   bool read_by_another(const Job& job) const;
   std::unique_ptr<Job> take_cancelled();
-  void end_cancelled();  // finishes cancelled and late requests
+  void end_cancelled();  // finishes cancelled and late requests, and forgets closed sessions
   void share_out();      // selects the jobs of this step
   int begin_decode(Job& job, int max) noexcept;
   void begin(Job& job) noexcept;
@@ -160,6 +169,7 @@ class Scheduler {
   std::condition_variable_any changed_;
   std::deque<std::unique_ptr<Job>> queue_;
   std::unordered_map<std::uint64_t, std::shared_ptr<Interrupt>> interrupts_;  // of requests that wait or run
+  std::vector<std::pair<std::string, int>> closed_sessions_;                  // that the stepping thread has not seen
   std::uint64_t last_id_ = 0;
   SchedulerLoad load_;
   bool woken_ = false;

@@ -82,8 +82,10 @@ void Scheduler::admit() {
       reserve(job);
       make_sequence(job);
       begin_text(job, {}, job.request.prompt);
-      continue_from_history(job);  // before limit_prefixes() evicts it: its pages are then shared
-      continue_from_prefix(job);
+      if (!continue_from_edited(job)) {  // before limit_prefixes() evicts it: its pages are then shared
+        continue_from_history(job);
+        continue_from_prefix(job);
+      }
       limit_prefixes();
       if (job.request.memory) job.sequence->set_memory_log(job.memory.emplace().log);
       if (job.request.resume != nullptr) begin_to_load(job);
@@ -243,6 +245,7 @@ void Scheduler::continue_from_history(Job& job) {
   PlanBytes bytes = job.plan->bytes(read, all, true);
   bytes.tables += text_bytes(all);
   if (!reserve_more(job, bytes)) return;
+  job.history->pin = history->pin;
   begin_text(job, history->tokens, history->next.rest);
   job.rest = std::move(history->next.rest);
   job.sequence->continue_from(history->cache, history->state, history->in_prompt);

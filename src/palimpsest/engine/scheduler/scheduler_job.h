@@ -53,7 +53,9 @@ struct SchedulerJob {
   std::optional<PrefixKey> history;     // of histories, likewise
   std::vector<TokenId> text;            // if holds_text(): the tokens of the sequence, and `next`; -1: unknown
   std::vector<TokenId> rest;            // the prompt's continuation of a history
-  std::vector<float> known_logits;      // [vocabulary] of a prompt that is a history: nothing of it is read
+  std::vector<TextEdit> edits;          // of a history, until its text is the beginning of the prompt
+  std::size_t edits_begun = 0;
+  std::vector<float> known_logits;  // [vocabulary] of a prompt that is a history: nothing of it is read
   std::unique_ptr<Sampler> sampler;
   std::optional<Speculation> speculation;
   std::optional<TokenLoop> loop;          // with the sequence
@@ -83,6 +85,7 @@ struct SchedulerJob {
     const std::size_t read = sequence == nullptr ? request.prompt.size() : in_prompt() ? sequence->tokens_left() : 0;
     return {static_cast<long long>(read), request.max_tokens - usage.tokens};
   }
+  bool edits_history() const { return !edits.empty(); }
   bool in_prompt() const { return sequence->stage() == Sequence::Stage::kPrompt; }
   std::optional<Finish> how_interrupted() const {
     if (interrupt->cancelled()) return Finish::kCancelled;

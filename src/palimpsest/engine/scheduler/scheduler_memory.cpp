@@ -13,7 +13,7 @@ constexpr auto kInterval = 50ms;
 
 // Between two updates it only looks at the clock.
 void Scheduler::report_memory(Job& job, bool last) noexcept {
-  if (!job.memory || job.released()) return;
+  if (!job.memory || job.released() || job.edits_history()) return;
   const auto now = Clock::now();
   if (!last && now < job.memory->next) return;
   try {

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <exception>
 #include <numeric>
+#include <tuple>
 #include <utility>
 
 #include "palimpsest/core/error.h"
@@ -71,7 +72,7 @@ void Scheduler::share_out() {
   Job* const oldest = prompts_.front();
   std::ranges::sort(prompts_, {}, [&](const Job* job) {
     const bool first = job == oldest && job->id == passed_over_;
-    return std::pair(first ? std::size_t{0} : job->sequence->tokens_left(), job->id);
+    return std::tuple(-job->request.priority, first ? std::size_t{0} : job->sequence->tokens_left(), job->id);
   });
   for (Job* job : prompts_) {
     try {
@@ -109,7 +110,9 @@ void Scheduler::finish_step(Job& job) noexcept {
   try {
     if (job.is_prefill)
       job.listener->prompt_read(static_cast<long long>(job.sequence->tokens_read()), job.usage.cached);
-    if (job.request.pooling != Pooling::kNone) {
+    if (job.edits_history()) {
+      if (job.sequence->stage() == Sequence::Stage::kIdle) next_edit(job);
+    } else if (job.request.pooling != Pooling::kNone) {
       pool(job, job.share.logits);
     } else if (job.request.edit) {
       if (job.sequence->stage() == Sequence::Stage::kIdle) finish(job, Finish::kLength);

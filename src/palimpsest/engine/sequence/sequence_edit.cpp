@@ -1,5 +1,7 @@
 // Edits of a sequence's text: what is refused, and what of the cache is as if the edited text had been read.
 #include <algorithm>
+#include <climits>
+#include <optional>
 
 #include "palimpsest/core/error.h"
 #include "palimpsest/engine/sequence/sequence.h"
@@ -21,6 +23,13 @@ bool holds_all(const Cache& cache, Position end) {
     if (held != end) return false;
   }
   return true;
+}
+
+// The window of a table that has dropped tokens of a text of `tokens`, or of none.
+std::optional<std::int32_t> full_window(const Cache& cache, Position tokens) {
+  for (int t = 0; t < cache.tables(); ++t)
+    if (cache.window(t) != INT32_MAX && tokens >= cache.window(t)) return cache.window(t);
+  return std::nullopt;
 }
 
 // What the policy knows of a token was known when it was read.
@@ -69,6 +78,10 @@ void Sequence::edit(PositionRange range, std::span<const TokenId> tokens, const 
     fail("method {} reads a prompt twice, to its end: use mode exact", options_.method.name);
   if (passes_.several() && middle && !tokens.empty())
     fail("a prompt that is read layer by layer ends with the text: use mode exact, or leave out --prefill-layerwise");
+  if (const auto window = full_window(*cache_, next + std::max<Position>(by, 0)); middle && !tokens.empty() && window)
+    fail(
+        "layers with an attention window of {} have dropped tokens that those at position {} would see: use mode exact",
+        *window, range.first);
   if (middle)
     evictions_.edit(range, by, hyper);
   else
@@ -107,8 +120,7 @@ Position Sequence::unaffected_until(Position first, long long tokens) const {
   if (!m.cache || cache_->table(0).edited()) return 0;
   if (cache_->options().state_floats > 0 && first < cache_->next()) return 0;  // a state forgets nothing
   if (m.evicts() && !forgets_nothing(m, plan_->signals())) return 0;
-  for (int t = 0; t < cache_->tables(); ++t)
-    if (cache_->window(t) != INT32_MAX && cache_->next() >= cache_->window(t)) return 0;
+  if (full_window(*cache_, cache_->next())) return 0;
   // Evictions follow chunks.
   const bool evicts = m.evicts() && tokens > plan_->nothing_evicted_until();
   const Position start = evicts ? first - first % options_.chunk : first;

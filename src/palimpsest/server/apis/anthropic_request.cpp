@@ -183,6 +183,23 @@ bool marks_system_prompt(const Json& body) {
   return false;
 }
 
+// The longest time of a block's cache_control.
+void read_block_pins(const Json& body, Request& out) {
+  const auto read = [&](const Json& list, const std::string& where) {
+    for (std::size_t i = 0; list.is_array() && i < list.size(); ++i)
+      if (has_cache_control(list[i])) {
+        JsonFields block(list[i], fmt::format("{}[{}].", where, i));
+        read_cache_control(block, out);
+      }
+  };
+  for (const char* name : {"system", "tools"})
+    if (const auto list = body.find(name); list != body.end()) read(*list, name);
+  const Json& messages = body.at("messages");
+  for (std::size_t i = 0; i < messages.size(); ++i)
+    if (const auto content = messages[i].find("content"); content != messages[i].end())
+      read(*content, fmt::format("messages[{}].content", i));
+}
+
 }  // namespace
 
 CompletionInput read_anthropic(const Json& body, bool counts, const ServedModel& model) {
@@ -192,8 +209,8 @@ CompletionInput read_anthropic(const Json& body, bool counts, const ServedModel&
   ChatInput& chat = input.chat.emplace();
   check_model(fields.text("model", model.name), model);
   request.stream = fields.boolean("stream", false);
-  fields.ignore({"metadata", "service_tier", "container", "context_management", "cache_control", "inference_geo",
-                 "diagnostics", "speed", "user_profile_id", "workspace_id", "betas"});
+  fields.ignore({"metadata", "service_tier", "container", "context_management", "inference_geo", "diagnostics", "speed",
+                 "user_profile_id", "workspace_id", "betas"});
   if (const Json* servers = fields.take("mcp_servers"); servers != nullptr && *servers != Json::array())
     fields.refuse("mcp_servers", "is not supported: the server calls no tools, give them in 'tools'");
   if (!counts && fields.take("max_tokens") == nullptr)
@@ -216,6 +233,7 @@ CompletionInput read_anthropic(const Json& body, bool counts, const ServedModel&
   read_sampling(fields, *model.vocabulary, request.request.sampler);
   read_cache_fields(fields, model, input);
   fields.end();
+  read_block_pins(body, request.request);
   input.marks_system = request.restore.empty() && marks_system_prompt(body);
   return input;
 }

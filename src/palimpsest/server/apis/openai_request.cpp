@@ -111,9 +111,9 @@ void read_output(JsonFields& fields, StructuredOutput& out) {
 
 // Hints that change no answer, and fields that may only have their default.
 void read_hints(JsonFields& fields) {
-  fields.ignore({"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key",
-                 "prompt_cache_retention", "id_slot", "priority", "request_id", "verbosity", "prediction",
-                 "skip_special_tokens", "spaces_between_special_tokens", "include_reasoning", "stream_include_usage"});
+  fields.ignore({"user", "metadata", "store", "service_tier", "safety_identifier", "id_slot", "request_id", "verbosity",
+                 "prediction", "skip_special_tokens", "spaces_between_special_tokens", "include_reasoning",
+                 "stream_include_usage"});
   const auto only = [&](const char* name, const Json& value) {
     const Json* given = fields.take(name);
     if (given != nullptr && *given != value) fields.refuse(name, "may only be {}", value.dump());

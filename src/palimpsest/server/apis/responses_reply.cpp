@@ -1,15 +1,15 @@
 // The replies of /v1/responses: output items, and the events of a stream.
 #include "palimpsest/server/apis/reply_writers.h"
 #include "palimpsest/server/log.h"
+#include "palimpsest/server/reply/reply_parts.h"
 
 namespace palimpsest {
 namespace {
 
 Json response_usage(const ReplyUsage& usage) {
-  return {
-      {"input_tokens", usage.prompt_tokens},      {"input_tokens_details", {{"cached_tokens", usage.cached_tokens}}},
-      {"output_tokens", usage.completion_tokens}, {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
-      {"evicted_tokens", usage.evicted_tokens},   {"cache_method", usage.method}};
+  return {{"input_tokens", usage.prompt_tokens},      {"input_tokens_details", cached_json(usage)},
+          {"output_tokens", usage.completion_tokens}, {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
+          {"evicted_tokens", usage.evicted_tokens},   {"cache_method", usage.method}};
 }
 
 class ResponsesWriter final : public ReplyWriter {

@@ -69,9 +69,8 @@ Json items_of(const Json* input) {
 ResponsesRequest read_responses(const Json& body, const Json& previous, const ServedModel& model) {
   JsonFields fields(body);
   if (fields.boolean("background", false)) fields.refuse("background", "is not supported");
-  fields.ignore({"include", "truncation", "metadata", "user", "service_tier", "safety_identifier", "prompt_cache_key",
-                 "prompt_cache_retention", "max_tool_calls", "top_logprobs", "previous_response_id", "stream_options",
-                 "timings_per_token", "return_progress"});
+  fields.ignore({"include", "truncation", "metadata", "user", "service_tier", "safety_identifier", "max_tool_calls",
+                 "top_logprobs", "previous_response_id", "stream_options", "timings_per_token", "return_progress"});
   ResponsesRequest out{
       .input = CompletionInput(model), .store = fields.boolean("store", true), .items = items_of(fields.take("input"))};
   CompletionInput& input = out.input;

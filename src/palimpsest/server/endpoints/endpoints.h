@@ -53,6 +53,7 @@ void list_sessions(const HttpCall& call);
 void remove_session(const HttpCall& call);
 void show_session_memory(const HttpCall& call);
 void edit_session(const HttpCall& call);
+void close_session(const HttpCall& call);
 
 // page_endpoints.cpp: chat and the view of memory (server/page).
 void show_page(const HttpCall& call);

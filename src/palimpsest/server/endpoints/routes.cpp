@@ -82,6 +82,7 @@ const std::vector<Route>& routes() {
       {{"GET", "/v1/sessions"}, list_sessions},
       {{"GET", "/v1/sessions/NAME/memory"}, show_session_memory},
       {{"POST", "/v1/sessions/NAME/edit"}, edit_session, true},
+      {{"POST", "/close_session"}, close_session},
       {{"GET", "/health"}, show_health},
       {{"GET", "/metrics"}, show_metrics},
       {{"GET", "/props"}, show_properties},

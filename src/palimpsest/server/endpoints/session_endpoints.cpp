@@ -11,6 +11,7 @@
 #include "palimpsest/server/log.h"
 #include "palimpsest/server/reply/memory_events.h"
 #include "palimpsest/server/reply/reply_parts.h"
+#include "palimpsest/server/request/common_fields.h"
 #include "palimpsest/server/request/json_fields.h"
 #include "palimpsest/server/request/prompt_field.h"
 
@@ -138,6 +139,19 @@ void show_session_memory(const HttpCall& call) {
   map["id"] = name;
   map["method"] = without_folders(spell_out(snapshot->method()));
   call.reply(map);
+}
+
+// An agent's, named by prompt_cache_key or x-session-id: not a saved one.
+void close_session(const HttpCall& call) {
+  const Json body = parse_json(call.in.body);
+  JsonFields fields(body);
+  fields.need("session_id");
+  const std::string session = fields.text("session_id", "");
+  if (session.empty() || session.size() > kMaxSessionId)
+    fields.refuse("session_id", "must have 1 to {} bytes", kMaxSessionId);
+  fields.end();
+  call.service->scheduler().close_session(session, call.key());
+  call.reply({{"session_id", session}, {"closed", true}});
 }
 
 void edit_session(const HttpCall& call) {

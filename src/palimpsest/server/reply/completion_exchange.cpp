@@ -8,6 +8,7 @@
 #include "palimpsest/server/log.h"
 #include "palimpsest/server/reply/answer_listener.h"
 #include "palimpsest/server/reply/memory_events.h"
+#include "palimpsest/server/request/common_fields.h"
 #include "palimpsest/text/reply_reader.h"
 
 namespace palimpsest {
@@ -115,6 +116,7 @@ class Exchange {
     Json& line = log_fields();
     line["prompt_tokens"] = usage_.prompt_tokens;
     line["cached"] = usage_.cached_tokens;
+    if (usage_.reused_tokens > 0) line["reused"] = usage_.reused_tokens, line["edited"] = usage_.edited_tokens;
     line["tokens"] = usage_.completion_tokens;
     line["evicted"] = usage_.evicted_tokens;
     line["queue_ms"] = std::round(usage_.queue_ms * 100) / 100;
@@ -215,7 +217,11 @@ class Exchange {
     usage_.evicted_tokens += event.usage.evicted;
     usage_.drafts += event.usage.drafts;
     usage_.method = event.usage.method;
-    if (event.choice % request_.n == 0) usage_.cached_tokens += event.usage.cached;  // count each prompt once
+    if (event.choice % request_.n == 0) {  // count each prompt once
+      usage_.cached_tokens += event.usage.cached;
+      usage_.reused_tokens += event.usage.reused;
+      usage_.edited_tokens += event.usage.edited;
+    }
     if (usage_.ttft_ms == 0) usage_.ttft_ms = event.usage.ttft_ms, usage_.queue_ms = event.usage.queue_ms;
     usage_.total_ms = std::max(usage_.total_ms, event.usage.total_ms);
   }
@@ -310,6 +316,10 @@ ReplyHead reply_head(const HttpCall& call, bool chat, const char* prefix) {
 
 void run_completion(const HttpCall& call, CompletionRequest request, std::unique_ptr<ReplyWriter> writer) {
   request.request.scope = call.key();
+  if (request.request.session.empty()) request.request.session = call.in.get_header_value("x-session-id");
+  if (request.request.session.size() > kMaxSessionId)
+    fail_field("x-session-id", "the header 'x-session-id' has {} bytes: give at most {}",
+               request.request.session.size(), kMaxSessionId);
   if (!request.save.empty()) call.sessions();  // throws if sessions are disabled
   if (!request.restore.empty()) {
     request.request.resume = call.sessions().open(request.restore, call.service->scheduler().decoder().model());

@@ -42,13 +42,17 @@ ApiError error_of(Finish finish, const Usage& usage) {
   }
 }
 
+Json cached_json(const ReplyUsage& usage) {
+  Json out = {{"cached_tokens", usage.cached_tokens}};
+  if (usage.reused_tokens > 0) out["reused_tokens"] = usage.reused_tokens, out["edited_tokens"] = usage.edited_tokens;
+  return out;
+}
+
 Json usage_json(const ReplyUsage& usage) {
-  Json out = {{"prompt_tokens", usage.prompt_tokens},
-              {"prompt_tokens_details", {{"cached_tokens", usage.cached_tokens}}},
-              {"completion_tokens", usage.completion_tokens},
-              {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
-              {"evicted_tokens", usage.evicted_tokens},
-              {"cache_method", usage.method}};
+  Json out = {
+      {"prompt_tokens", usage.prompt_tokens},         {"prompt_tokens_details", cached_json(usage)},
+      {"completion_tokens", usage.completion_tokens}, {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
+      {"evicted_tokens", usage.evicted_tokens},       {"cache_method", usage.method}};
   if (const DraftCounts& drafts = usage.drafts; drafts.steps > 0)
     out["completion_tokens_details"] = {{"accepted_prediction_tokens", drafts.accepted},
                                         {"rejected_prediction_tokens", drafts.drafts - drafts.accepted}};

@@ -18,7 +18,8 @@ struct ReplyHead {  // shared by all objects of one reply
 };
 
 struct ReplyUsage {
-  long long prompt_tokens = 0, cached_tokens = 0, completion_tokens = 0, evicted_tokens = 0;
+  long long prompt_tokens = 0, cached_tokens = 0, reused_tokens = 0, edited_tokens = 0, completion_tokens = 0,
+            evicted_tokens = 0;
   DraftCounts drafts;
   std::string method;  // of the cache
   double queue_ms = 0, ttft_ms = 0, total_ms = 0;
@@ -39,6 +40,7 @@ const char* finish_reason(Finish finish, bool calls = false);
 // Why a reply has no finish reason.
 ApiError error_of(Finish finish, const Usage& usage);
 Json usage_json(const ReplyUsage& usage);
+Json cached_json(const ReplyUsage& usage);  // of the prompt: details of OpenAI's APIs
 // llama-server's: of prompt tokens that were read, and of the answers' tokens.
 Json timings_json(const ReplyUsage& usage);
 Json progress_json(const PromptProgress& progress, long long tokens, double ms);

@@ -1,5 +1,9 @@
 #include "palimpsest/server/request/common_fields.h"
 
+#include <algorithm>
+#include <charconv>
+#include <system_error>
+
 #include "palimpsest/budget/split.h"
 #include "palimpsest/evict/method_plan.h"
 #include "palimpsest/server/sessions.h"
@@ -7,6 +11,7 @@
 namespace palimpsest {
 namespace {
 
+constexpr std::chrono::seconds kMaxPin{24 * 3600};
 constexpr std::size_t kMaxStops = 16, kMaxStopBytes = 1024;  // each answer has a copy
 
 void read_session(JsonFields& fields, CompletionRequest& out) {
@@ -55,6 +60,33 @@ void read_speculative(JsonFields& fields, Request& out) {
   });
 }
 
+// "5m", "1h", "90s"
+std::chrono::seconds read_ttl(JsonFields& fields) {
+  const std::string text = fields.text("ttl", "5m");
+  long long count = 0;
+  const char* const end = text.data() + text.size();
+  const auto [unit, error] = std::from_chars(text.data(), end, count);
+  const bool known = error == std::errc() && unit + 1 == end && (*unit == 's' || *unit == 'm' || *unit == 'h');
+  const long long seconds = !known || count < 1 || count > kMaxPin.count() ? 0
+                            : *unit == 's'                                 ? count
+                            : *unit == 'm'                                 ? 60 * count
+                                                                           : 3600 * count;
+  if (seconds < 1 || seconds > kMaxPin.count())
+    fields.refuse("ttl", "is '{}': give a time of at most 24 hours, as in 90s, 5m or 1h", text);
+  return std::chrono::seconds(seconds);
+}
+
+// What agents say of their requests: fields of OpenAI, Anthropic, vLLM and SGLang.
+void read_agent_fields(JsonFields& fields, Request& out) {
+  constexpr long long kMax = 1'000'000;
+  out.priority = static_cast<int>(fields.integer("priority", 0, -kMax, kMax));
+  out.session = fields.text("prompt_cache_key", "");
+  if (out.session.size() > kMaxSessionId)
+    fields.refuse("prompt_cache_key", "has {} bytes: give at most {}", out.session.size(), kMaxSessionId);
+  if (fields.text("prompt_cache_retention", "") == "24h") out.pin = kMaxPin;
+  read_cache_control(fields, out);
+}
+
 // Whether the request continues from kept caches, and leaves its own: prefixes do not change an answer, histories may.
 Reuse read_cache_prompt(JsonFields& fields, bool chat) {
   if (fields.boolean("cache_prompt", chat)) return Reuse::kHistories;
@@ -62,6 +94,14 @@ Reuse read_cache_prompt(JsonFields& fields, bool chat) {
 }
 
 }  // namespace
+
+void read_cache_control(JsonFields& fields, Request& out) {
+  fields.object("cache_control", [&](JsonFields& control) {
+    if (const std::string type = control.text("type", ""); type != "ephemeral")
+      control.refuse("type", "is '{}': ephemeral is supported", type);
+    out.pin = std::max(out.pin, read_ttl(control));
+  });
+}
 
 void read_stop(JsonFields& fields, const char* name, std::vector<std::string>& out) {
   const Json* stop = fields.take(name);
@@ -116,10 +156,13 @@ void read_cache_fields(JsonFields& fields, const ServedModel& model, CompletionI
   if (Method& m = request.method; m.name == kAutoMethod && m.budget == kAutoBudget) m.budget = model.auto_budget;
   out.pins = pins_prompt(cache);
   request.reuse = read_cache_prompt(fields, out.chat.has_value());
+  if (fields.take("n_cache_reuse") != nullptr)
+    request.cache_reuse = static_cast<int>(fields.integer("n_cache_reuse", 0, 0, 1 << 30));
   read_session(fields, out.request);
   request.memory = read_memory_view(fields);
   if (request.memory && !out.request.stream) fail_field("memory_events", "'memory_events' needs 'stream': true");
   read_speculative(fields, request);
+  read_agent_fields(fields, request);
 }
 
 }  // namespace palimpsest
