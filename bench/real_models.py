@@ -26,7 +26,7 @@ import tempfile
 import threading
 
 import parts as script
-from common import REPO, SHARED, Failed, commit, machine, model_file, run_json, say, today
+from common import REPO, SHARED, Failed, commit, machine, model_file, run, run_json, say, today
 
 PAGE_SIZE = 16
 CHAT = ("{text}<|im_end|>\n<|im_start|>assistant\nI see. Please go on.<|im_end|>\n<|im_start|>user\n", 4096)  # about 30 turns
@@ -34,7 +34,7 @@ BOOK, STREAM = "shelley-frankenstein.txt", "wells-war-of-the-worlds.txt"
 TASKS = ("half", "after", "last", "perplexity", "chat")
 CONTEXTS = 10  # of a seed: 40 questions, in a chat half as many
 
-# Name on the page: method with all but its budget, tokens evicted at once, share of the tokens at equal bytes, cache types. {centres}: a file.
+# Name on the page: method with all but its budget, tokens evicted at once, share of the tokens at equal bytes, cache types. {centres}, {heads}: files.
 ONCE = "schedule=prompt+step"
 SHARES = "split=profile"
 ROWS = {
@@ -53,6 +53,9 @@ ROWS = {
     "critical": (f"critical:sinks=4,{ONCE}", 1, 0.81),
     "snapkv": (f"snapkv:sinks=4,{ONCE}", 1, 0.82),
     "h2o": ("h2o:sinks=4", 1, 1),
+    "pyramidkv": (f"pyramidkv:sinks=4,{ONCE}", 1, 0.82),
+    "adakv": (f"adakv:sinks=4,{ONCE}", 1, 0.82),
+    "duo": ("duo:split={heads}", 1, 1),
     "streaming": ("streaming", 1, 1),
     "random": ("random", 1, 1),
     "ems": (f"ems:sinks=4,{ONCE}", 1, 0.61),
@@ -73,12 +76,21 @@ ROWS = {
 }
 
 
-def method_of(row, budget, centres):
+def streaming_heads(o):
+    """The file of SmolLM2's streaming heads, measured on another novel than those of the tasks."""
+    path = pathlib.Path(o.folder) / "smollm2.duo"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(run([o.program, "heads", "-m", o.smollm2, "-f", f"{o.books}/doyle-adventures-of-sherlock-holmes.txt"])[1])
+    return path
+
+
+def method_of(row, budget, **files):
     method, every, share, *_ = ROWS[row]
     if method == "full":
         return method
     text = f"{method}{',' if ':' in method else ':'}budget={int(budget * share) - every + 1}"
-    return text.format(centres=centres)
+    return text.format(**files)
 
 
 class Samples:
@@ -113,7 +125,7 @@ def command(o, model, task, row, seed, kinds):
     """The command of a sample."""
     file = getattr(o, model)
     budget = CHAT[1] // 4 if task == "chat" else 512 if task == "half" else 256
-    method = method_of(row, budget, f"{file}.centres")
+    method = method_of(row, budget, centres=f"{file}.centres", heads=o.heads)
     shared = ["-m", file, "--method", method, "-t", 1, "--page-size", PAGE_SIZE, "--prefill-chunk", 128, "--json"]
     if len(ROWS[row]) > 3:
         key, value = (ROWS[row][3].split("/") * 2)[:2]
@@ -205,7 +217,7 @@ def table(samples, model, rows):
     order = {row: -1 if row == "full" else 999 if largest(row) is None else largest(row) for row in rows}
     lines = ["| method | " + " | ".join([*(HEADS[task] for task in tasks), "largest loss"]) + " |", "|---" * (2 + len(tasks)) + "|"]
     for row in sorted(rows, key=order.get):
-        name = row if ROWS[row][0] == "full" else f"{row}: `{ROWS[row][0].replace('{centres}', 'FILE')}`"
+        name = row if ROWS[row][0] == "full" else f"{row}: `{ROWS[row][0].replace('{centres}', 'FILE').replace('{heads}', 'FILE')}`"
         most = largest(row)
         lines.append(f"| {name} | " + " | ".join(cell(samples, model, task, row) for task in tasks) + f" | {'' if most is None else f'{most:.0f}'} |")
     return ["Questions a figure: at most " + ", ".join(f"{HEADS[task]}: {count}" for task, count in asked.items()) + "; 95% intervals (Wilson).", "", *lines, ""]
@@ -238,6 +250,7 @@ def main():
     os.environ["OMP_WAIT_POLICY"] = "passive"
     if not o.page_only:
         o.smollm2, o.gemma = model_file(o.program, o.smollm2), model_file(o.program, o.gemma)
+        o.heads = streaming_heads(o) if o.smollm2 else None
     samples = Samples(pathlib.Path(o.folder) / "real-models.json")
     jobs = [(model, task, row, str(seed)) for seed in range(1, o.seeds + 1) for model in ("smollm2", "gemma") if getattr(o, model) for task in o.tasks
             for row in o.rows if not (task == "perplexity" and seed > 1)
