@@ -4,7 +4,7 @@
     tools/build release palimpsest_app edits_bench
     python3 bench/edits.py [latency] [gemma] [recall] [budget] [long]
 
-latency   SmolLM2: 1, 12, 190 words at 10, 50, 90% of a novel's 1,500 words, replaced by as many of another part of it
+latency   SmolLM2: 1, 12, 190 words at 10, 50, 90% of a novel's 1,500 words, replaced by as many others (--length)
 gemma     Gemma 3: the same in a text of 300 words: its layers' windows have to hold the whole text
 recall    SmolLM2, chat template: a fact's value is changed in place; questions about it, a fact before and one behind it
 budget    the same with `auto` and half of the text's tokens
@@ -54,7 +54,7 @@ def word_edits(options, length):
     """Edits of a novel's words; lengths in words."""
     words, texts = novel(options), []
     for at in (10, 50, 90):
-        for count in (1, 12, 190 if length > 1000 else 30):
+        for count in (1, 12, 190 if length > 1000 else 30 if length < 400 else 60):
             start = random.Random(f"edit {at} {count}").randrange(len(words) // 2)
             text, other = words[start:start + length + NEXT], words[-start - count:][:count]
             first = length * at // 100
@@ -64,8 +64,8 @@ def word_edits(options, length):
 
 
 def latency(options):
-    title = "Latency and KL divergence, SmolLM2 135M Instruct (Q4_1), 1,500 words"
-    table("latency", title, options, word_edits(options, 1500), options.smollm2)
+    title = f"Latency and KL divergence, SmolLM2 135M Instruct (Q4_1), {options.length:,} words"
+    table("latency", title, options, word_edits(options, options.length), options.smollm2)
 
 
 def gemma(options):
@@ -180,6 +180,7 @@ def main():
     script.add(parse, "--program", "--threads", "--prefix", "--folder", "--smollm2", "--gemma")
     parse.add_argument("--books", default=str(SHARED / "text/books"))
     parse.add_argument("--rounds", type=int, default=3)
+    parse.add_argument("--length", type=int, default=1500, help="words of the text of the part latency")
     parse.add_argument("--documents", type=int, default=70)
     parse.add_argument("--words", type=int, default=300, help="words of a document with facts")
     parse.add_argument("--method", default="auto:budget=256", help="of the part budget")
