@@ -9,6 +9,10 @@ accept     time per token (TPOT) without drafts over that with 3 drafts, of whic
            in every step, and with as many as the measured price says (--draft-adaptive)
 attention  the attention's part, one layer: drafts in shadow tiles (every=1) over drafts in free slots (every=32, which holds up to 31
            tokens more: up to 3% more work)
+smollm2    SmolLM2 135M Instruct, greedy: drafts accepted and tokens a step, with --lookup and with drafts of the same
+           model over a cache of 128 tokens (-md, --draft-method); ratios of tokens per second. A fixed --draft-price: the counts
+           do not depend on the machine
+gemma      Gemma 3 270M, likewise
 lookup     --lookup beside llama.cpp's example llama-lookup, on the same files and prompt, greedy: tokens per second and the share of
            drafts accepted (skipped without llama-lookup: tools/env --add llama.cpp-examples)
 
@@ -24,7 +28,8 @@ import tempfile
 import common
 import parts
 
-PARTS = ["verify", "accept", "attention", "lookup"]
+PARTS = ["verify", "accept", "attention", "smollm2", "gemma", "lookup"]
+REAL = {"smollm2": "SmolLM2 135M Instruct (Q4_1)", "gemma": "Gemma 3 270M (base, Q4_K_M)"}  # counts are the same on all machines: one section
 SHAPES = {"1B": "llama-3.2-1b@layers=4@vocab=32000", "8B": "llama-3.1-8b@layers=2@vocab=32000"}
 TYPES = ["q4_0", "q8_0"]
 KEPT = [1024, 8192]
@@ -85,6 +90,47 @@ def attention(options):
     return "Attention with drafts: shadow tiles over free slots; one layer of 1B's shape, 1,024 kept, up to 31 more with free slots", lines, command
 
 
+def real_prompts(options, chat):
+    """Name and text of each prompt; `chat`: for a model that chats. Code: this script's neighbour."""
+    book = (common.SHARED / "text/books/shelley-frankenstein.txt").read_text(encoding="utf-8")
+    passage = " ".join(re.split(r"\*\*\* (?:START|END) OF .*\*\*\*\n", book)[1].split()[2000:2150])
+    code = (common.REPO / "bench/parts.py").read_text()[:2400]
+    if chat:
+        yield "a question", "Explain in a few sentences why the sky is blue and the sunset red."
+        yield "code to correct", f"Write this Python code again, with the name `script` instead of `parse`:\n\n{code[-1200:]}"
+        yield "a summary", f"Summarise this text in its own words:\n\n{passage}"
+        yield "a text to repeat", f"Repeat this text word for word:\n\n{passage}"
+    else:
+        yield "a novel", passage
+        yield "code", code
+        yield "a text, begun again", f"{passage}\n\nThe same text again:\n\n{passage[:60]}"
+
+
+def real(options, model):
+    file = common.model_file(options.program, getattr(options, model))
+    if file is None:
+        raise parts.Skip(f"--{model} none")
+    lines, chat, shared = ["| text | drafts | read | accepted | tokens a step | tokens/s, over none |", "|---" * 6 + "|"], model == "smollm2", []
+    sides = {"none": [], "--lookup": ["--lookup"], "-md, streaming": ["-md", file, "--draft-method", "streaming:budget=128,sinks=4"]}
+    if model != "gemma":  # refused: layers with windows drop tokens that are needed again after rejected drafts
+        sides["-md, keydiff"] = ["-md", file, "--draft-method", "keydiff:budget=128,sinks=4,recent=16"]
+    for name, text in real_prompts(options, chat):
+        common.say(f"{model}: {name}")
+        shared = ["-n", options.written, "--temp", 0, "--method", "full", "-t", options.threads, "--draft-max", 4, "--draft-price", 0.2, "--json"]
+        rounds = []
+        for _ in range(options.reps):
+            command = lambda words: [options.program, "run", "-m", file, *([] if chat else ["--raw"]), "-p", text, *shared, *words]
+            rounds.append({side: common.run_json(command(words), prefix=options.prefix) for side, words in sides.items()})
+        for side in list(sides)[1:]:
+            d, tokens = rounds[0][side]["drafts"], rounds[0][side]["tokens"]
+            if rounds[0][side]["text"] != rounds[0]["none"]["text"]:
+                raise common.Failed(f"{model}, {name}, {side}: another text than without drafts")
+            speed = statistics.median(r[side]["tokens_per_second"] / r["none"]["tokens_per_second"] for r in rounds)
+            lines.append(f"| {name} | `{side}` | {d['read']} | {d['accepted']} ({d['accepted'] / max(1, d['read']):.0%}) | "
+                         f"{tokens / max(1, tokens - d['accepted']):.2f} | {speed:.2f}x |")
+    return f"Drafts of {REAL[model]}: greedy texts of at most {options.written} tokens", lines, common.shown([options.program, "run", "-m", model, "-p", "...", *shared, "--lookup"])
+
+
 def ours(options, file, threads, *words):
     """Tokens per second, and the share of drafts accepted."""
     out = common.run_json([options.program, "run", "-m", file, "-p", PROMPT, "-n", WRITTEN, "--temp", 0, "--ignore-eos", "--method", "full", "-t", threads, "--json",
@@ -133,20 +179,23 @@ def lookup(options):
 
 def main():
     parse = parts.parser(__doc__, PARTS)
-    parts.add(parse, "--program", "--threads", "--prefix")
+    parts.add(parse, "--program", "--threads", "--prefix", "--smollm2", "--gemma")
+    parse.add_argument("--written", type=int, default=64, help="max tokens of a text of the part real")
     parse.add_argument("--tokens", type=int, default=24)
     parse.add_argument("--reps", type=int, default=5)
     parse.add_argument("--note", default="", help="a sentence about the machine, for the page")
     options = parts.parsed(parse, PARTS)
     machine = common.machine()
-    sections = [f"{parts.machine_part(machine)}-{part}" for part in PARTS]
+    section = lambda part: part if part in REAL else f"{parts.machine_part(machine)}-{part}"
+    sections = [section(part) for part in [*REAL, *(part for part in PARTS if part not in REAL)]]
     page = parts.Page("drafts", "Speed of drafts",
-                      "Generated by `make drafts` (bench/drafts.py describes the method), a section per machine and part. Random weights, few layers; the "
-                      "cache's type is f16. Drafts pay where a step waits for weights: there a row more costs little.", sections)
+                      "Generated by `make drafts` (bench/drafts.py describes the method), a section per part. What is accepted is measured on real models; what a step costs "
+                      "on random weights with few layers. The cache's type is f16. Drafts pay where a step waits for weights: there a row more costs little.", sections)
 
     def work(part):
-        title, lines, command = {"verify": verify, "accept": accept, "attention": attention, "lookup": lookup}[part](options)
-        page.put(f"{parts.machine_part(machine)}-{part}", f"{title} ({machine}, {options.threads} threads)", [*lines, "", *([options.note, ""] if options.note else [])],
+        others = {"verify": verify, "accept": accept, "attention": attention, "lookup": lookup}
+        title, lines, command = real(options, part) if part in REAL else others[part](options)
+        page.put(section(part), f"{title} ({machine}, {options.threads} threads)", [*lines, "", *([options.note, ""] if options.note else [])],
                  f"make drafts; for example {command}")
         print("\n".join(lines))
 

@@ -2,13 +2,15 @@
 
     python with_openvino.py job.json   ->   the last line of standard output is the answer, JSON
 
-Three kinds of job, all with `model` (a GGUF file, or the folder that hf_model.py makes of one), `threads`, `method` (in the
+Kinds of jobs, with `model` (a GGUF file, or the folder that hf_model.py makes of one), `threads`, `method` (in the
 engine's own format), `prompts` (lists of token ids, BOS first), `tokens` (to generate for each, greedily, ignoring end of text):
 
     answers   {"tokens": [[ids], ...], "version"}
     speed     one prompt, twice; of the second run: {"ttft_s", "tpot_s", "version"}; tpot: (end - first) / (N - 1)
     kept      the positions that each head keeps of each prompt: {"kept": [[[positions] of each head, layer by layer], ...], "version"}; "tied",
-              likewise: those whose scores equal that of the last one kept
+              likewise: those whose scores equal that of the last one kept. With "texts" and "gguf": the prompts' texts, and the file of
+              the tokenizer, where it is not the default model's
+    tokens    of "texts", by the tokenizer of "gguf": {"tokens": [[ids], ...]} (transformers)
 """
 import json
 import sys

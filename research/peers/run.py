@@ -4,6 +4,7 @@
   make peers                                   -> docs/results/peers.md
   make peers PEERS_ARGS='--parts quality --questions 20 --peers palimpsest openvino'
   make peers-kept                              only the part that compares kept tokens with kvpress
+  make peers-kept PEERS_ARGS='--kept-model smollm2 --kept-prompts 2'      likewise on a real model -> docs/results/parity.md
 
 Engines: llama.cpp (in the build environment), OpenVINO GenAI, and transformers with kvpress (from PyPI, into the cache
 folder, pinned). Engines that are not available are skipped and named on the page. Speed: random weights in the shape of
@@ -260,19 +261,26 @@ def answers(peers, options, tokenizer, items, rows):
     return lines
 
 
-def f32_model(folder):
-    """The default model with f32 weights: products with quantized weights round the activations."""
-    path = folder / "stories-f32.gguf"
+def f32_model(folder, model):
+    """A model with f32 weights: products with quantized weights round the activations."""
+    path = folder / f"{pathlib.Path(model).stem}-f32.gguf"
     if not path.exists():
-        subprocess.run([REPO / "tools" / "env", "llama-quantize", "--allow-requantize", MODEL, path, "F32"], check=True, capture_output=True)
+        subprocess.run([REPO / "tools" / "env", "llama-quantize", "--allow-requantize", model, path, "F32"], check=True, capture_output=True)
     return path
 
 
 def measure_kept(peers, options, tokenizer):
     if "transformers" not in peers.python:
         raise common.Failed(f"kvpress is missing: {peers.missing.get('transformers', 'not chosen')}")
-    source = f32_model(peers.folder)
-    prompts = [p for p, _ in questions(options, tokenizer)][: options.kept_prompts]
+    real = options.kept_model and common.model_file(os.environ.get("PALIMPSEST_PROGRAM", REPO / "build" / "palimpsest"), options.kept_model)
+    source = f32_model(peers.folder, real or MODEL)
+    if real:
+        words = (common.SHARED / "text/books/wells-war-of-the-worlds.txt").read_text(encoding="utf-8").split("BOOK ONE", 2)[-1].split()
+        texts = [" ".join(words[at:at + 850]) for at in range(0, options.kept_prompts * 5000, 5000)]
+        prompts = peers.run("transformers", kind="tokens", gguf=str(source), texts=texts, threads=options.threads)[0]["tokens"]
+        more = {"gguf": str(source), "texts": texts}
+    else:
+        prompts, more = [p for p, _ in questions(options, tokenizer)][: options.kept_prompts], {}
     lines = ["| method | ours | kvpress | mean overlap | min | mean, ties counted as different |", "|---|---|---|---|---|---|"]
     for name, ours, press in kept_rows(options.quality_budget):
         if options.kept_methods and name not in options.kept_methods:
@@ -280,7 +288,7 @@ def measure_kept(peers, options, tokenizer):
         common.say(f"kept: {name}")
         try:
             run = lambda peer, method: peers.run(peer, kind="kept", model=model_for(peers, peer, source), method=method, prompts=prompts,
-                                                 tokens=0, threads=options.threads)[0]
+                                                 tokens=0, threads=options.threads, **more)[0]
             mine = run("palimpsest", ours)
             theirs = run("transformers", dict(press, counts=[[len(head) for head in heads] for heads in mine["kept"]]))
         except common.Failed as error:
@@ -315,6 +323,7 @@ def main():
     parse.add_argument("--distance", type=int, default=512)
     parse.add_argument("--quality-budget", type=int, default=256)
     parse.add_argument("--kept-prompts", type=int, default=4)
+    parse.add_argument("--kept-model", metavar="FILE|NAME", help="a Llama model (GGUF) that reads a novel; the table goes to docs/results/parity.md")
     parse.add_argument("--kept-methods", nargs="+", help="rows of the kept tokens; default: all")
     parts.add(parse, "--threads", default=2)
     options = parse.parse_args()
@@ -327,13 +336,19 @@ def main():
               "quality": f"Quality: default model, fact {options.distance} tokens before the question, budget {options.quality_budget}",
               "bytes": f"Quality at equal bytes: caches of 4 bits, default model, fact {options.distance} tokens before the question",
               "kept": f"Kept tokens: our methods and kvpress's presses, default model, budget {options.quality_budget}"}
+    commands = {"kept": "make peers-kept", "bytes": "make peers PEERS_ARGS='--parts bytes --threads 1'"}
     for part in options.parts:
+        page, title, command = PAGE, titles[part], commands.get(part, "make peers")
+        if part == "kept" and options.kept_model:
+            page = parts.Page("parity", "Real models here and in llama.cpp", "")
+            title = f"Kept tokens: our methods and kvpress's presses, {pathlib.Path(options.kept_model).stem}, budget {options.quality_budget}"
+            command += f" PEERS_ARGS='--kept-model {pathlib.Path(options.kept_model).name} --kept-prompts {options.kept_prompts}'"
         peers.versions.clear()
         lines = tables[part](peers, options, tokenizer)
         about = "; ".join(f"{name}: {version}" for name, version in peers.versions.items())
         left_out = [f"{name} is skipped: {why}." for name, why in peers.missing.items()]
-        PAGE.put(part, titles[part], [*lines, "", about + ".", *left_out, ""], {"kept": "make peers-kept", "bytes": "make peers PEERS_ARGS='--parts bytes --threads 1'"}.get(part, "make peers"))
-    common.say(f"wrote {os.path.relpath(PAGE.path, REPO)}")
+        page.put(part, title, [*lines, "", about + ".", *left_out, ""], command)
+    common.say(f"wrote {os.path.relpath(page.path, REPO)}")
 
 
 if __name__ == "__main__":

@@ -45,9 +45,10 @@ def speed(task, tokenizer):
 
 def kept(task, tokenizer):
     sets = []
-    for prompt in task["prompts"]:
+    texts = task.get("texts") or [tokenizer.decode(prompt[1:]) for prompt in task["prompts"]]  # the program adds BOS
+    for prompt, words in zip(task["prompts"], texts, strict=True):
         with tempfile.NamedTemporaryFile("w", suffix=".txt") as text:
-            text.write(tokenizer.decode(prompt[1:]))  # the program adds BOS
+            text.write(words)
             text.flush()
             command = [PROGRAM, "eval", "retention", "-m", task["model"], "-f", text.name, "-t", task["threads"], "--cache-type", "f32",
                        "--prefill-chunk", 2048, "--method", task["method"], "--json", "--list"]

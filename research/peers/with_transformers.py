@@ -30,19 +30,26 @@ def cache_of(model, method):
     return transformers.DynamicCache(config=model.config)
 
 
-class OurTokenizer:
-    """KVzip's instruction to repeat the prompt needs a tokenizer; the folder of hf_model.py has none."""
+class PlainTokenizer:
+    """A GGUF file's tokenizer, or the default model's, without BOS and chat template: KVzip's instruction to repeat the prompt needs
+    one; the folder of hf_model.py has none."""
     chat_template = None
 
-    def __init__(self):
-        self.of = Tokenizer.load(str(REPO / "research" / "train" / "tokenizer.json"))
+    def __init__(self, gguf=None):
+        if gguf:
+            path = pathlib.Path(gguf)
+            of = transformers.AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
+            self.ids = lambda text: of.encode(text, add_special_tokens=False)
+        else:
+            of = Tokenizer.load(str(REPO / "research" / "train" / "tokenizer.json"))
+            self.ids = lambda text: of.encode(text)[0]
 
     def encode(self, text, **_):
-        return torch.tensor([self.of.encode(text)[0]])
+        return torch.tensor([self.ids(text)])
 
 
 @torch.inference_mode()
-def kept(model, method, prompt, counts):
+def kept(model, method, prompt, counts, tokenizer):
     """The positions that each head keeps: those whose rows of the full cache are in the compressed one;
     and those whose scores tie with the last one kept, among which `topk` may choose any. `counts`: how many each head keeps, for presses that divide a budget otherwise."""
     scores, press = [], press_of(method, prompt)
@@ -51,7 +58,7 @@ def kept(model, method, prompt, counts):
         press.score = lambda *arguments: scores.append(score(*arguments)) or scores[-1]
     caches = [transformers.DynamicCache(config=model.config) for _ in range(2)]
     model(torch.tensor([prompt]), past_key_values=caches[0], logits_to_keep=1)
-    kvpress.presses.kvzip_press.AutoTokenizer.from_pretrained = lambda _: OurTokenizer()
+    kvpress.presses.kvzip_press.AutoTokenizer.from_pretrained = lambda _: tokenizer
     of_heads = iter(counts)
     if method["press"] == "PyramidKVPress":
         press.get_layer_budget = lambda module, _: counts[module.layer_idx * module.config.num_key_value_heads]
@@ -96,13 +103,17 @@ def write(model, method, prompt, tokens, heard=lambda: None):
 def main():
     task = job.read()
     torch.set_num_threads(task["threads"])
+    if task["kind"] == "tokens":
+        tokenizer = PlainTokenizer(task["gguf"])
+        return job.answer(tokens=[tokenizer.ids(text) for text in task["texts"]], version="")
     kind = torch.bfloat16 if task["kind"] == "speed" else torch.float32
     observed = task["method"].get("press") == "ObservedAttentionPress"  # reads the weights
     attention = {"attn_implementation": "eager"} if observed else {}
     model = transformers.AutoModelForCausalLM.from_pretrained(task["model"], dtype=kind, **attention).eval()
     version = f"transformers {transformers.__version__}, torch {torch.__version__}, kvpress {importlib.metadata.version('kvpress')}"
     if task["kind"] == "kept":
-        sets, tied = zip(*(kept(model, task["method"], p, counts) for p, counts in zip(task["prompts"], task["method"]["counts"])))
+        tokenizer = PlainTokenizer(task.get("gguf")) if task["method"]["press"] == "KVzipPress" else None
+        sets, tied = zip(*(kept(model, task["method"], p, counts, tokenizer) for p, counts in zip(task["prompts"], task["method"]["counts"])))
         return job.answer(kept=sets, tied=tied, version=version)
     if task["kind"] == "answers":
         tokens = [write(model, task["method"], p, task["tokens"]) for p in task["prompts"]]
