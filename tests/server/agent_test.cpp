@@ -27,6 +27,7 @@ TEST(Agents, AChangedSystemPromptIsEditedInTheCache) {
   const Json more = {{"max_tokens", 8}, {"temperature", 0}, {"cache", "full"}};
   const auto ask = [&](const char* path, Json body) {
     body.update(more);
+    if (path == kResponses) body["max_output_tokens"] = 8, body.erase("max_tokens");
     return server.answer(path, body)["usage"];
   };
   const Json first = ask(kChat, {{"messages", chat_of("nine")}});

@@ -115,6 +115,14 @@ bool PrefixCache::same_history(const Kept& kept, const PrefixKey& key) {
          kept.key.cache == key.cache;
 }
 
+// The same, but for pins, whose positions are those of each text.
+bool PrefixCache::may_edit(const Kept& kept, const PrefixKey& key) {
+  if (!kept.history || kept.key.method.name != key.method.name) return false;
+  PrefixKey like = key;
+  like.method.protection.pins = kept.key.method.protection.pins;
+  return same_history(kept, like);
+}
+
 std::pair<PrefixCache::Kept*, Continuation> PrefixCache::longest_history(const PrefixKey& key,
                                                                          std::span<const TokenId> prompt,
                                                                          const Vocabulary* vocabulary) const {
@@ -155,7 +163,7 @@ std::optional<EditedHistory> PrefixCache::find_edited(const PrefixKey& key, std:
     unread = std::min(unread, next.rest.size());
   std::vector<Kept*> candidates;  // one of each chat: those that were continued are the beginning of another
   for (const auto& kept : kept_)
-    if (same_history(*kept, key) && !kept->continued) candidates.push_back(kept.get());
+    if (may_edit(*kept, key) && !kept->continued) candidates.push_back(kept.get());
   std::ranges::sort(candidates, std::greater(), &Kept::used);
   candidates.resize(std::min(candidates.size(), kMaxEdited));
   if (candidates.empty() || unread <= gain) return std::nullopt;

@@ -134,6 +134,7 @@ class PrefixCache {
   };
   static bool may_serve(const Kept& kept, const PrefixKey& to);  // prefixes
   static bool same_history(const Kept& kept, const PrefixKey& key);
+  static bool may_edit(const Kept& kept, const PrefixKey& key);
   void add(Kept kept);
   Kept* longest_prefix(const PrefixKey& key, std::span<const TokenId> prompt, std::size_t read) const;
   std::pair<Kept*, Continuation> longest_history(const PrefixKey& key, std::span<const TokenId> prompt,

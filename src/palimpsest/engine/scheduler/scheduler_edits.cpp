@@ -71,7 +71,7 @@ bool Scheduler::next_edit(Job& job) {
   try {
     while (job.edits_begun < job.edits.size()) {
       const TextEdit& edit = job.edits[job.edits_begun++];
-      job.sequence->edit(edit.range, edit.tokens, decoder_->model().hyper());
+      job.sequence->edit(edit.range, edit.tokens, decoder_->model().hyper(), Sequence::Pins::kAsItWillBe);
       if (!edit.tokens.empty()) return true;
     }
   } catch (const Error&) {

@@ -97,8 +97,11 @@ class Sequence {
   // Edits of the text (engine/sequence/text_edit.h): see Session. `hyper`: of the decoder's model.
   //
   // edit() drops the tokens of `range` and sets `tokens` to be read in their place, as a prompt: steps follow unless
-  // there are none. Tokens behind keep their keys and values. Throws Error, unchanged.
-  void edit(PositionRange range, std::span<const TokenId> tokens, const Hyperparameters& hyper);
+  // there are none. Tokens behind keep their keys and values. Throws Error, unchanged. `pins`: whether the method's
+  // pins are positions of the text as it is (then none may move), or as it will be.
+  enum class Pins { kAsItIs, kAsItWillBe };
+  void edit(PositionRange range, std::span<const TokenId> tokens, const Hyperparameters& hyper,
+            Pins pins = Pins::kAsItIs);
   void drop(PositionRange range, const Hyperparameters& hyper);
   void shift(PositionRange range, Position by, const Hyperparameters& hyper);
   void check_edit(PositionRange range) const;  // throws Error: out of order, beyond the end
@@ -156,7 +159,7 @@ class Sequence {
   void end_of_pass();
   TableRange tables() const { return stage_ == Stage::kPrompt ? passes_.tables() : TableRange{}; }  // of this step
   void check_whole() const;  // throws Error: a prompt was stopped between two layers
-  void check_move(PositionRange range, Position by, const Hyperparameters& hyper) const;
+  void check_move(PositionRange range, Position by, const Hyperparameters& hyper, Pins pins = Pins::kAsItIs) const;
 
   SessionOptions options_;
   std::shared_ptr<const MethodPlan> plan_;

@@ -51,7 +51,7 @@ void Sequence::check_edit(PositionRange range) const {
 }
 
 // Whether tokens can be dropped at `range` and those behind moved by `by`.
-void Sequence::check_move(PositionRange range, Position by, const Hyperparameters& hyper) const {
+void Sequence::check_move(PositionRange range, Position by, const Hyperparameters& hyper, Pins of) const {
   const Method& m = options_.method;
   if (rule().rotated_at_rank)
     fail("rerotate=delta: stored keys are rotated by their ranks, which an edit changes: use rerotate=fused");
@@ -61,11 +61,11 @@ void Sequence::check_move(PositionRange range, Position by, const Hyperparameter
     fail("the first {} tokens are sinks, which keep their positions: edit behind them, or use mode exact",
          rule().sinks);
   const auto& pins = m.protection.pins;
-  if (by != 0 && !pins.empty() && pins.back().last > range.first)
+  if (of == Pins::kAsItIs && by != 0 && !pins.empty() && pins.back().last > range.first)
     fail("the edit would move pinned tokens (positions up to {}): pin less, or use mode exact", pins.back().last);
 }
 
-void Sequence::edit(PositionRange range, std::span<const TokenId> tokens, const Hyperparameters& hyper) {
+void Sequence::edit(PositionRange range, std::span<const TokenId> tokens, const Hyperparameters& hyper, Pins pins) {
   accept(0);
   check_edit(range);
   const Position next = cache_->next(), by = std::ssize(tokens) - (range.last - range.first);
@@ -73,7 +73,7 @@ void Sequence::edit(PositionRange range, std::span<const TokenId> tokens, const 
   if (range.first < next && !holds_any(*cache_, {range.first, std::max(range.last, range.first + 1)}))
     fail("the tokens {}:{} were evicted: no head holds one of them; edit others, or use mode exact", range.first,
          std::max(range.last, range.first + 1));
-  if (middle) check_move(range, by, hyper);
+  if (middle) check_move(range, by, hyper, pins);
   if (repeats() && middle && !tokens.empty())
     fail("method {} reads a prompt twice, to its end: use mode exact", options_.method.name);
   if (passes_.several() && middle && !tokens.empty())
