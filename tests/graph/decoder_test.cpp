@@ -70,7 +70,7 @@ double relative_difference(const std::vector<float>& a, const std::vector<float>
   return error / size;
 }
 
-// The memory layout of a product decides how fast ggml writes it: see graph.cpp.
+// The memory layout of a product decides how fast ggml writes it: see graph_layers.cpp.
 TEST(DecoderTest, NoProductBeginsInTheMiddleOfACacheLine) {
   const auto model = Model::synthetic("tiny@type=q8_0", {.repack = false});  // ggml's own products
   const Backends backends(*model, 1);

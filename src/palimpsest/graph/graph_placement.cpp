@@ -1,3 +1,4 @@
+// Builds graphs, and places their tensors in memory or plans them for devices.
 #include "palimpsest/graph/graph.h"
 
 #include <algorithm>
