@@ -70,7 +70,7 @@ struct ServeFlags {
   CacheFlags cache;
   ThreadFlags threads;
   ServerOptions server;
-  SchedulerFlags scheduler = {.prefix_share = 0.5, .cache_reuse = 256};
+  SchedulerFlags scheduler = {.prefix_share = 0.5};
   int max_queue = SchedulerOptions{}.max_queue;
   std::string alias, chat_template, api_key_file, pooling;
   bool strict_model = false;
