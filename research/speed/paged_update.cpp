@@ -37,8 +37,12 @@ PagedUpdate::PagedUpdate(int sequences, int heads, int head_dim, int tokens, int
   for (std::size_t i = 0; i < rows; ++i) k_[i] = normal(generator_), v_[i] = normal(generator_);
   relative_.resize(static_cast<std::size_t>(victims));
   view_.resize(static_cast<std::size_t>(sequences));
-  for (int s = 0; s < sequences; ++s)
-    tokens_.push_back({.first = s * victims, .count = victims, .relative = relative_.data()});
+  for (int s = 0; s < sequences; ++s) {
+    SequenceTokens& tokens = tokens_.emplace_back();
+    tokens.first = s * victims;
+    tokens.count = victims;
+    tokens.relative = relative_.data();
+  }
 }
 
 void PagedUpdate::choose() {
