@@ -351,7 +351,7 @@ TEST(PrefixCache, ForgetsWhatIsUsedLeast) {
   EXPECT_TRUE(prefixes.evict_one());
   EXPECT_EQ(found(one, 0), 72) << "two was used since, and of one's the longest goes first";
   EXPECT_EQ(found(two, 0), 48);
-  read(two_short, pages(48) + pages(16) + beside(24) + beside(48) + 2048);
+  read(two_short, pages(48) + pages(16) + beside(24) + beside(48) + 3072);
   EXPECT_EQ(found(one, 0), 0) << "no room for both";
   EXPECT_EQ(found(two, 0), 48);
   EXPECT_EQ(prefixes.bytes_of_pages(), engine.pool->bytes_in_use());

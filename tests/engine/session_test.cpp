@@ -236,7 +236,7 @@ TEST(AttentionRule, FollowsTheMethod) {
     return attention_rule(parse_method(method), kind);
   };
   EXPECT_EQ(rule("full").rotation, Rotation::kOnWrite);
-  EXPECT_EQ(rule("full").window, 0);
+  EXPECT_EQ(rule("full").window, INT32_MAX);
   EXPECT_EQ(rule("full", PositionKind::kNone).rotation, Rotation::kNever);
 
   const AttentionRule streaming = rule("streaming:budget=100,sinks=4");
@@ -248,17 +248,17 @@ TEST(AttentionRule, FollowsTheMethod) {
   EXPECT_FALSE(rule("streaming:positions=original").two_query);
   EXPECT_EQ(rule("streaming:positions=original").window, 252);
   EXPECT_TRUE(rule("streaming:every=8").two_query);  // no eviction inside a chunk: no mask
-  EXPECT_EQ(rule("streaming:every=8").window, 0);
+  EXPECT_EQ(rule("streaming:every=8").window, INT32_MAX);
   EXPECT_EQ(rule("h2o:positions=cache").rotation, Rotation::kOnRead);
   EXPECT_EQ(rule("h2o").rotation, Rotation::kOnWrite);
   EXPECT_EQ(rule("streaming:rerotate=fused").rotation, Rotation::kOnRead);
   EXPECT_EQ(rule("streaming:every=8,positions=original").rotation, Rotation::kOnWrite);
   EXPECT_EQ(rule("streaming:rerotate=recompute").rotation, Rotation::kMaterialized);
   EXPECT_TRUE(rule("streaming:rerotate=fused").two_query);  // with a mask the sinks need a second query
-  EXPECT_EQ(rule("streaming:rerotate=fused,every=8").window, 0);
+  EXPECT_EQ(rule("streaming:rerotate=fused,every=8").window, INT32_MAX);
   EXPECT_FALSE(rule("streaming:rerotate=fused,every=8").two_query);
   EXPECT_TRUE(rule("compact-shift").rotated_at_rank);
-  EXPECT_EQ(rule("compact-shift").window, 0);
+  EXPECT_EQ(rule("compact-shift").window, INT32_MAX);
   EXPECT_EQ(rule("streaming", PositionKind::kNone).rotation, Rotation::kNever);
   EXPECT_EQ(rule("streaming", PositionKind::kNone).window, 252);
 

@@ -14,7 +14,7 @@ namespace palimpsest::testing {
 namespace {
 
 // Beyond the row's ends are zeros.
-std::vector<double> pooled(const std::vector<double>& in, Pooling how = Pooling::kMax, int kernel = 7) {
+std::vector<double> pooled(const std::vector<double>& in, WindowPooling how = WindowPooling::kMax, int kernel = 7) {
   std::vector<double> out;
   for (int i = 0; i < static_cast<int>(in.size()); ++i) {
     double max = 0, sum = 0;
@@ -23,15 +23,15 @@ std::vector<double> pooled(const std::vector<double>& in, Pooling how = Pooling:
         max = std::max(max, in[static_cast<std::size_t>(j)]);
         sum += in[static_cast<std::size_t>(j)];
       }
-    out.push_back(how == Pooling::kMax       ? max
-                  : how == Pooling::kAverage ? sum / kernel
-                                             : in[static_cast<std::size_t>(i)]);
+    out.push_back(how == WindowPooling::kMax       ? max
+                  : how == WindowPooling::kAverage ? sum / kernel
+                                                   : in[static_cast<std::size_t>(i)]);
   }
   return out;
 }
 
 // The window's own tokens apart from those before it.
-std::vector<double> pooled_apart(const std::vector<double>& in, int window, Pooling how = Pooling::kMax,
+std::vector<double> pooled_apart(const std::vector<double>& in, int window, WindowPooling how = WindowPooling::kMax,
                                  int kernel = 7) {
   const auto middle = in.begin() + std::max<std::ptrdiff_t>(0, std::ssize(in) - window);
   std::vector<double> out = pooled({in.begin(), middle}, how, kernel);
@@ -56,8 +56,8 @@ TEST(Tova, ScoreIsTheLastQuerysAttention) {
   EXPECT_TRUE(tova->signals().whole_layer() && tova->signals().at_decision());
 }
 
-constexpr std::pair<const char*, Pooling> kPoolings[] = {
-    {"max", Pooling::kMax}, {"avg", Pooling::kAverage}, {"none", Pooling::kNone}};
+constexpr std::pair<const char*, WindowPooling> kPoolings[] = {
+    {"max", WindowPooling::kMax}, {"avg", WindowPooling::kAverage}, {"none", WindowPooling::kNone}};
 
 TEST(SnapKv, ScoreIsTheWindowsAttentionPooledOverNeighbours) {
   for (const int tokens : {1, 2, 3, 6, 7, 8, 100}) {
@@ -153,7 +153,7 @@ TEST(GlobalLocal, ScoreIsTheGreaterOfBothAtOneScalePooledOverNeighbours) {
       for (std::size_t j = 0; j < global.size(); ++j)
         golden.push_back(std::max(global[j] * mean_local / mean_global, local[j]));
       const std::vector<double> both = golden;
-      golden = pooled(golden, Pooling::kAverage);
+      golden = pooled(golden, WindowPooling::kAverage);
 
       const std::vector<float> sums(global.begin(), global.end()), window(local.begin(), local.end());
       std::vector<float> score(static_cast<std::size_t>(tokens), 9);

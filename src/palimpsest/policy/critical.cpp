@@ -12,7 +12,7 @@ class Critical final : public PooledWindow {
   static constexpr float kFloor = 1e-4F;  // of a query's weight, times the window
 
  public:
-  Critical() : PooledWindow(Pooling::kMax) {}
+  Critical() : PooledWindow(WindowPooling::kMax) {}
   Signals signals() const override {
     return {.attention_window = AttentionWindow{.queries = window()}, .insert_score = InsertScore{}, .ordered = true};
   }

@@ -16,7 +16,7 @@ namespace {
 
 class GlobalLocal final : public PooledWindow {
  public:
-  GlobalLocal() : PooledWindow(Pooling::kAverage) {}
+  GlobalLocal() : PooledWindow(WindowPooling::kAverage) {}
   std::vector<PolicyOption> options() override {
     static constexpr std::array<std::string_view, 3> kScores = {"global", "local", "both"};
     std::vector<PolicyOption> all = PooledWindow::options();

@@ -7,7 +7,7 @@
 
 namespace palimpsest {
 
-enum class Pooling { kAverage, kMax, kNone };
+enum class WindowPooling { kAverage, kMax, kNone };
 
 namespace pooling_detail {
 // Calls add(out[i], in[j]) for all neighbours j != i within the row. One distance after the other: each is a plain
@@ -36,10 +36,10 @@ inline void average_pool(int kernel, std::span<const float> in, std::span<float>
   for (float& x : out.first(in.size())) x /= static_cast<float>(kernel);
 }
 
-inline void pool(Pooling how, int kernel, std::span<const float> in, std::span<float> out) {
-  if (how == Pooling::kMax)
+inline void pool(WindowPooling how, int kernel, std::span<const float> in, std::span<float> out) {
+  if (how == WindowPooling::kMax)
     max_pool(kernel, in, out);
-  else if (how == Pooling::kAverage)
+  else if (how == WindowPooling::kAverage)
     average_pool(kernel, in, out);
   else
     std::ranges::copy(in, out.begin());

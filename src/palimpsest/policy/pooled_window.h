@@ -28,13 +28,13 @@ class PooledWindow : public Policy {
   }
 
  protected:
-  explicit PooledWindow(Pooling pooling) : pooling_(pooling) {}
+  explicit PooledWindow(WindowPooling pooling) : pooling_(pooling) {}
   int window() const { return window_; }
   void pooled(std::span<const float> in, std::span<float> out) const { pool(pooling_, kernel_, in, out); }
 
  private:
   int window_ = 32, kernel_ = 7;
-  Pooling pooling_;
+  WindowPooling pooling_;
 };
 
 }  // namespace palimpsest

@@ -8,7 +8,7 @@ namespace {
 
 class SnapKv final : public PooledWindow {
  public:
-  SnapKv() : PooledWindow(Pooling::kMax) {}
+  SnapKv() : PooledWindow(WindowPooling::kMax) {}
   Signals signals() const override {
     return {.attention_window = AttentionWindow{.queries = window()}, .ordered = true};
   }
