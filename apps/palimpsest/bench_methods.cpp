@@ -32,8 +32,8 @@ constexpr const char* kEqual = "keydiff:sinks=4,recent=16";  // its bytes at a b
 
 constexpr const char* kMethodsFooter =
     R"(The folder has results.jsonl (a line for each run, on disk before the next one starts), report.md
-and report.html.
-The same command resumes an interrupted run. Methods are names of the list or methods without a budget.
+and report.html. The same command resumes an interrupted run, and repeats failed ones. Methods are names of the
+list (--list) or methods without a budget.
 
 Examples:
   palimpsest bench methods -m smollm2 --quick
@@ -84,7 +84,7 @@ class Bench {
     std::filesystem::create_directories(flags.folder);
     results_.emplace(flags.folder + "/results.jsonl");
     for (const json& line : results_->lines())
-      if (line.value("version", "") == version()) known_[line.value("command", "")] = line;
+      if (line.value("version", "") == version() && line.contains("result")) known_[line.value("command", "")] = line;
     text_ = flags.text;
     if (text_.empty()) write(text_ = flags.folder + "/text.txt", std::string(eval_data("haystack.txt")));
   }
@@ -137,7 +137,7 @@ class Bench {
     const std::vector<std::pair<std::string, std::string>> values = {
         {"length", std::to_string(flags_.length)},
         {"half", std::to_string(flags_.length / 2)},
-        {"double", std::to_string(flags_.length * 3 / 2)},
+        {"total", std::to_string(flags_.length * 3 / 2)},
         {"samples", std::to_string(flags_.quick ? std::min<long long>(flags_.samples, kQuickSamples) : flags_.samples)},
         {"seed", std::to_string(flags_.seed)}};
     std::vector<std::string> words;

@@ -34,8 +34,7 @@ TEST(Suite, NamesAreUniqueAndCommandsAreComplete) {
   for (const SuiteTask& task : suite.tasks) {
     EXPECT_TRUE(names.insert(task.name).second) << task.name;
     const std::string run = filled_command(
-        task.run,
-        {{"length", "1"}, {"half", "2"}, {"double", "3"}, {"samples", "4"}, {"seed", "5"}, {"text", "t.txt"}});
+        task.run, {{"length", "1"}, {"half", "2"}, {"total", "3"}, {"samples", "4"}, {"seed", "5"}, {"text", "t.txt"}});
     EXPECT_EQ(run.find('{'), std::string::npos) << run;
     EXPECT_TRUE(run.starts_with("eval ")) << run;
   }

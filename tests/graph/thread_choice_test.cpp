@@ -64,6 +64,10 @@ TEST(ThreadChoice, BatchesAndGivenThreadsStay) {
   ThreadChoice two(StepThreads(1, 2));
   EXPECT_EQ(two.begin(1), 1);
   EXPECT_EQ(two.begin(StepThreads::kBatchTokens), 2);
+  for (int i = 0; i < 500; ++i) {
+    EXPECT_FALSE(free.adapts(StepThreads::kBatchTokens));
+    ASSERT_EQ(free.begin(StepThreads::kBatchTokens), 2) << "a batch has all threads, however disturbed";
+  }
 }
 
 }  // namespace

@@ -16,7 +16,8 @@ enum class SuiteGroup { kUnknown, kKnown, kText };
 struct SuiteTask {
   std::string name, about;
   SuiteGroup group = SuiteGroup::kUnknown;
-  std::string run;    // a command with {length}, {half}, {samples}, {seed} and {text}, a file
+  std::string
+      run;  // a command with {length}, {half}, {total} (one and a half lengths), {samples}, {seed} and {text}, a file
   bool chat = false;  // needs a chat template
   bool quick = false;
 };

@@ -11,8 +11,8 @@
 namespace palimpsest {
 namespace {
 
-constexpr std::int64_t kSliced = 32768;                // elements of an operator that is worth slicing
-constexpr double kOwnProduct = double{1} * (1 << 20);  // multiplications of a product of ggml that one thread does
+constexpr std::int64_t kSliced = 32768;  // elements of an operator that is worth slicing
+constexpr double kOwnProduct = 1 << 20;  // multiplications of a product of ggml that one thread does
 
 // Operators whose slices along a dimension above the first depend only on the same slices of their sources, or on
 // sources of size 1 there.

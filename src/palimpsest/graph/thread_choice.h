@@ -13,9 +13,7 @@ class ThreadChoice {
   explicit ThreadChoice(StepThreads threads) : threads_(threads), used_(threads.decode) {}
 
   // Whether end() is needed after such a step.
-  bool adapts(int tokens) const {
-    return threads_.fewer && threads_.decode > 1 && threads_.of(tokens) == threads_.decode;
-  }
+  bool adapts(int tokens) const { return threads_.fewer && threads_.decode > 1 && tokens < StepThreads::kBatchTokens; }
   // Threads of the step that begins now.
   int begin(int tokens);
   // `milliseconds`: that the step took. `preempted`: in it, a thread of this program lost its core to another program.

@@ -122,8 +122,8 @@ void SamplerChain::penalize(llama_sampler* penalties, llama_token_data_array& ar
     return llama_sampler_apply(penalties, &array);
   penalized_.clear();
   for (const TokenId token : recent_) penalized_.push_back(array.data[token]);
-  llama_token_data_array some{penalized_.data(), penalized_.size(), -1, false};
-  llama_sampler_apply(penalties, &some);
+  llama_token_data_array subset{penalized_.data(), penalized_.size(), -1, false};
+  llama_sampler_apply(penalties, &subset);
   for (const llama_token_data& each : penalized_) array.data[each.id] = each;
   array.sorted = false;
 }

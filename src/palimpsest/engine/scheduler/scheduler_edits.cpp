@@ -13,11 +13,12 @@ namespace {
 std::vector<TextEdit> edits_between(const EditedHistory& history, std::span<const TokenId> prompt) {
   std::vector<TextEdit> edits;
   std::size_t read = 0, text = 0;
-  const auto add = [&](std::size_t gone, std::size_t come) {
-    if (gone == 0 && come == 0) return;
+  const auto add = [&](std::size_t removed, std::size_t inserted) {
+    if (removed == 0 && inserted == 0) return;
     const auto first = static_cast<Position>(text);
-    const auto tokens = prompt.subspan(text, come);
-    edits.push_back({.range = {first, first + static_cast<Position>(gone)}, .tokens = {tokens.begin(), tokens.end()}});
+    const auto tokens = prompt.subspan(text, inserted);
+    edits.push_back(
+        {.range = {first, first + static_cast<Position>(removed)}, .tokens = {tokens.begin(), tokens.end()}});
   };
   for (const CommonRun& run : history.runs) {
     add(run.in_read - read, run.in_text - text);

@@ -33,7 +33,10 @@ std::vector<Anchor> longest_chain(const std::vector<Anchor>& by_text) {
     const auto at = std::ranges::lower_bound(ends, by_text[i].in_read, {},
                                              [&](std::size_t anchor) { return by_text[anchor].in_read; });
     if (at != ends.begin()) before[i] = *(at - 1);
-    at == ends.end() ? ends.push_back(i) : void(*at = i);
+    if (at == ends.end())
+      ends.push_back(i);
+    else
+      *at = i;
   }
   std::vector<Anchor> chain;
   for (std::size_t i = ends.empty() ? kSeveral : ends.back(); i != kSeveral; i = before[i]) chain.push_back(by_text[i]);
