@@ -32,8 +32,8 @@ constexpr const char* kEqual = "keydiff:sinks=4,recent=16";  // its bytes at a b
 
 constexpr const char* kMethodsFooter =
     R"(The folder has results.jsonl (a line for each run, on disk before the next one starts), report.md
-and report.html. The same command resumes an interrupted run, and repeats failed ones. Methods are names of the
-list (--list) or methods without a budget.
+and report.html. The same command resumes an interrupted run, and repeats failed ones. Methods are names
+of the list (--list) or methods without a budget.
 
 Examples:
   palimpsest bench methods -m smollm2 --quick
