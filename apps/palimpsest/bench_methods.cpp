@@ -306,8 +306,7 @@ void add_bench_methods(CLI::App& bench, Action& action) {
   command->add_option("-o,--out", flags->folder, "folder of the results and the report")
       ->type_name("FOLDER")
       ->capture_default_str();
-  command->add_flag("--quick", flags->quick,
-                    "three tasks of 5 contexts and six methods: about 10 minutes with SmolLM2 on two cores");
+  command->add_flag("--quick", flags->quick, "three tasks of 5 contexts and six methods: about 4 minutes with SmolLM2");
   command->add_flag("--list", flags->list, "list the tasks and methods");
   command->callback([flags, &action] { action = [flags] { return run_methods(*flags); }; });
 }

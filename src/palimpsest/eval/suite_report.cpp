@@ -156,7 +156,7 @@ std::vector<std::string> sentences(const Tables& tables) {
     const double questions = rank_correlation(unknown, known), texts = rank_correlation(both, text);
     if (std::isfinite(questions))
       out.push_back(fmt::format(
-          "At 1/{:.0f}, the order of {} methods by questions known beforehand and by questions asked afterwards "
+          "At 1/{:.0f}, the orders of {} methods by questions known beforehand and by questions asked afterwards "
           "have a rank correlation of {:.2f}.",
           1 / table.share, unknown.size(), questions));
     if (std::isfinite(texts))
