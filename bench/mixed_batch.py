@@ -50,7 +50,7 @@ def main():
     parser.add_argument("--models", default="/tmp/palimpsest-models", help="folder of the files of random weights")
     options = parser.parse_args()
     model = common.random_model(options.programs[0], options.models, options.shape, options.type)
-    servers = [Server(program, "-m", model, "--port", 0, "-t", options.threads) for program in options.programs]
+    servers = [Server(program, "-m", model, "--port", 0, "-t", options.threads, "--cache-type", "f16") for program in options.programs]
     times = ([], [])
     for server in servers:
         seconds(server, 4)
