@@ -38,7 +38,8 @@ TEST(ThreadPool, ThrowsWhatABodyThrew) {
         if (i == 3) throw std::bad_alloc();
       };
       EXPECT_THROW(workers.run(1000, body), std::bad_alloc);
-      EXPECT_GE(calls, 4);
+      EXPECT_GE(calls, 1) << "a thread that holds an earlier index may see the failure before it calls";
+      EXPECT_LE(calls, 1000);
       calls = 0;
       workers.run(3, body);
       EXPECT_EQ(calls, 3) << "the next loop is a new one";
