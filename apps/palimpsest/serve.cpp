@@ -18,6 +18,7 @@
 #include "palimpsest/server/endpoints/routes.h"
 #include "palimpsest/server/http/api_keys.h"
 #include "palimpsest/server/http/systemd.h"
+#include "palimpsest/server/log.h"
 #include "palimpsest/server/server.h"
 #include "palimpsest/system.h"
 #include "palimpsest/text/sampler_fields.h"
@@ -77,6 +78,7 @@ struct ServeFlags {
   std::string session_path;
   bool shared_sessions = false, special_in_messages = false, no_page = false;
   std::string reasoning = "auto", reasoning_format = "auto";
+  double disk_mib = 0;  // 0: no caches on disk
   double body_mib = 8, session_mib = 1024, timeout = 600, shutdown_timeout = 10, ping = 15, response_mib = 64;
   std::optional<long long> max_tokens, chat_tokens;  // defaults of requests, of chats
   SamplingFlags sampling;
@@ -121,6 +123,25 @@ std::vector<std::string> names_of(std::string_view list) {
   return out;
 }
 
+// Kept caches on disk, if --disk-cache is given.
+DiskCacheOptions disk_cache(const ServeFlags& flags, const SchedulerOptions& scheduler) {
+  DiskCacheOptions out;
+  if (flags.disk_mib == 0) return out;
+  out.max_bytes = mib_to_bytes(flags.disk_mib, "--disk-cache");
+  if (flags.session_path.empty()) fail("--disk-cache: needs a folder: give --session-path DIR, too");
+  if (!on_host(flags.model)) fail("--disk-cache: needs caches in the CPU's memory: leave out --device");
+  if (scheduler.prefix_bytes == 0)
+    fail("--disk-cache: holds kept prefixes and chats, and none are kept: leave out --prefix-cache-memory 0");
+  std::error_code error;
+  if (!std::filesystem::is_directory(flags.session_path, error))
+    fail("--session-path {}: must be a folder that this user may write", flags.session_path);
+  out.folder = flags.session_path + "/caches";
+  out.scopes = {""};
+  for (const std::string& key : flags.server.api_keys) out.scopes.push_back(SessionFolders::folder_of(key));
+  out.on_error = [](const std::string& text) { log_event("disk cache", {{"error", text}}, false); };
+  return out;
+}
+
 int serve(ServeFlags flags) {
   std::atomic<bool>& interrupt = interrupted();
   if (flags.server.port < 0 || flags.server.port > 65535)
@@ -145,6 +166,7 @@ int serve(ServeFlags flags) {
   cache.on_host = on_host(flags.model);
   SessionOptions session = session_options(cache, kDefaultMethod);
   SchedulerOptions scheduler = scheduler_options(flags.scheduler, session);
+  scheduler.disk = disk_cache(flags, scheduler);
   session.auto_memory = scheduler.auto_memory();
   choose_cache_type(cache, hyper, session);
   scheduler.cache_type = session.cache_type;
@@ -272,6 +294,9 @@ void add_serve(CLI::App& app, Action& action) {
       ->default_str("sessions are disabled");
   option(group, "--session-space", flags->session_mib, "MIB",
          "max total size of saved sessions; with several API keys, of those of each key");
+  option(group, "--disk-cache", flags->disk_mib, "MIB",
+         "max size of kept prefixes and chats on disk, in --session-path: those that leave memory or were not used for "
+         "10 seconds are found again, also after a restart; 0: off");
   command
       ->add_flag("--shared-sessions", flags->shared_sessions,
                  "clients of all API keys share the saved sessions; default: each key has its own")
