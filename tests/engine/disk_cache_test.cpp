@@ -530,7 +530,7 @@ TEST_F(DiskCacheTest, IncompleteFilesOfKilledServersAreRemoved) {
 // Texts are found by their bytes: an answer is not always split into tokens as the tokenizer would.
 TEST_F(DiskCacheTest, FindsTextsThatAreSplitOtherwise) {
   const auto vocabulary = Vocabulary::load(default_model());
-  DiskCache disk(options().disk, vocabulary);
+  DiskCache disk(options().disk, 1, vocabulary);
   const Tokens whole = vocabulary->tokenize("Once upon a time there was a cat.", true, false);
   Tokens bytes(whole.begin(), whole.begin() + 1);
   const std::string text = vocabulary->detokenize(std::span(whole).subspan(1));

@@ -16,7 +16,6 @@
 #include "palimpsest/core/new_file.h"
 #include "palimpsest/core/sha256.h"
 #include "palimpsest/engine/sequence/sequence.h"
-#include "palimpsest/model/fingerprint.h"
 
 namespace palimpsest {
 namespace {
@@ -93,10 +92,11 @@ std::vector<Listed> kept_files(const std::string& folder) {
 
 }  // namespace
 
-DiskCache::DiskCache(const DiskCacheOptions& options, std::shared_ptr<const Vocabulary> vocabulary)
+DiskCache::DiskCache(const DiskCacheOptions& options, std::uint64_t model, std::shared_ptr<const Vocabulary> vocabulary)
     : folder_(options.folder),
       max_bytes_(options.max_bytes),
       scopes_(options.scopes),
+      model_(model),
       vocabulary_(std::move(vocabulary)) {
   std::error_code error;
   if (fs::create_directory(folder_, error)) fs::permissions(folder_, fs::perms::owner_all, error);
@@ -106,10 +106,10 @@ DiskCache::DiskCache(const DiskCacheOptions& options, std::shared_ptr<const Voca
     if (NewFile::is_temporary(at->path().filename().string())) NewFile::remove_abandoned(at->path().string());
 }
 
-std::string DiskCache::key_of(const Model& model, const PrefixKey& key) const {
+std::string DiskCache::key_of(const PrefixKey& key) const {
   const LayerGeometry& layer = key.cache.geometry.layer_geometry(0);
   const auto scope = static_cast<std::size_t>(key.scope);
-  return sha256_hex(fmt::format("{} {:016x} {} {} {} {} {} {} {}", kKeptVersion, fingerprint(model), key.chunk,
+  return sha256_hex(fmt::format("{} {:016x} {} {} {} {} {} {} {}", kKeptVersion, model_, key.chunk,
                                 static_cast<int>(key.rotation), key.cache.page_size, static_cast<int>(layer.key_type),
                                 static_cast<int>(layer.value_type), spell_out(key.method),
                                 scope < scopes_.size() ? scopes_[scope] : fmt::format("{}", key.scope)))

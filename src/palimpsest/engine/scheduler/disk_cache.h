@@ -28,7 +28,6 @@
 #include "palimpsest/core/byte_stream.h"
 #include "palimpsest/core/types.h"
 #include "palimpsest/engine/scheduler/prefix_cache.h"
-#include "palimpsest/model/model.h"
 #include "palimpsest/text/vocabulary.h"
 
 namespace palimpsest {
@@ -62,12 +61,12 @@ void serialize_kept(ByteWriter& out, const DiskCacheEntry& entry);
 
 class DiskCache {
  public:
-  // Removes what killed servers left incomplete. `vocabulary`: nullptr compares texts by tokens. Throws Error if the
-  // folder cannot be made or written.
-  DiskCache(const DiskCacheOptions& options, std::shared_ptr<const Vocabulary> vocabulary);
+  // Removes what killed servers left incomplete. `model`: its fingerprint(). `vocabulary`: nullptr compares texts by
+  // tokens. Throws Error if the folder cannot be made or written.
+  DiskCache(const DiskCacheOptions& options, std::uint64_t model, std::shared_ptr<const Vocabulary> vocabulary);
 
   // What a cache depends on besides its text: equal keys are equal models, methods, options and scopes.
-  std::string key_of(const Model& model, const PrefixKey& key) const;
+  std::string key_of(const PrefixKey& key) const;
 
   struct File {
     std::string name;
@@ -109,6 +108,7 @@ class DiskCache {
   std::string folder_;
   std::size_t max_bytes_;
   std::vector<std::string> scopes_;
+  std::uint64_t model_;
   std::shared_ptr<const Vocabulary> vocabulary_;
   std::mutex mutex_;                                           // guards the members below
   std::unordered_map<std::string, std::vector<Known>> files_;  // by key

@@ -11,6 +11,7 @@
 #include "palimpsest/engine/sequence/released_sequence.h"
 #include "palimpsest/engine/sequence/repeat.h"
 #include "palimpsest/engine/sequence/snapshot.h"
+#include "palimpsest/model/fingerprint.h"
 #include "palimpsest/text/grammar/matcher.h"
 
 namespace palimpsest {
@@ -70,7 +71,7 @@ Scheduler::Scheduler(std::shared_ptr<Decoder> decoder, std::shared_ptr<const Voc
   load_.blocks = static_cast<long long>(options.pool_bytes / pool_->page_bytes()) / probe.geometry().heads();
   if (!options.disk.folder.empty()) {
     if (!decoder_->cache_options().pages) fail("caches on disk need keys and values in the CPU's memory");
-    disk_ = std::make_shared<DiskCache>(options.disk, vocabulary_);
+    disk_ = std::make_shared<DiskCache>(options.disk, fingerprint(decoder_->model()), vocabulary_);
     load_.disk_max_bytes = options.disk.max_bytes;
     disk_writer_ = std::make_unique<DiskWriter>(disk_, [this] { wake(); });
   }
@@ -166,7 +167,7 @@ std::uint64_t Scheduler::submit(Request request, std::shared_ptr<RequestListener
     job->prefix_key.emplace(*job->plan, request.scope, request.session, request.pin);
   if (request.reuse == Reuse::kHistories) job->history = job->prefix_key;
   if (disk_ != nullptr && job->prefix_key) {
-    job->disk_key = disk_->key_of(decoder_->model(), *job->prefix_key);
+    job->disk_key = disk_->key_of(*job->prefix_key);
     job->on_disk = disk_->find(job->disk_key, request.prompt, job->history.has_value());
   }
   PlanBytes bytes = bytes_of(request, *job->plan);

@@ -148,7 +148,7 @@ void Scheduler::write_to_disk(std::chrono::milliseconds unused_for) noexcept {
       unused_for = 0ms;
     const auto next = prefixes_.begin_to_write(unused_for, [this] { disk_writer_->abandon(); });
     if (!next) return;
-    disk_writer_->begin({.key = disk_->key_of(decoder_->model(), next->key),
+    disk_writer_->begin({.key = disk_->key_of(next->key),
                          .kind = !next->history        ? KeptKind::kPrefix
                                  : next->at_prompt_end ? KeptKind::kPromptEnd
                                                        : KeptKind::kHistory,
