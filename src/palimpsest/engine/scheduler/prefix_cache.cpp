@@ -7,6 +7,11 @@
 #include <tuple>
 
 namespace palimpsest {
+namespace {
+
+constexpr long long kPromptEndShare = 4;  // of uses of histories, as 1 / kPromptEndShare: ends of prompts are written
+
+}  // namespace
 
 PrefixKey::PrefixKey(const MethodPlan& plan, int scope, std::string session, std::chrono::seconds pin)
     : scope(scope),
@@ -162,7 +167,7 @@ std::optional<History> PrefixCache::find_history(const PrefixKey& key, std::span
   if (best == nullptr) return std::nullopt;
   ++clock_;
   const auto pin = use(*best, key);
-  if (!best->logits.empty() && !next.rest.empty()) prompt_ends_used_ = true;
+  if (!best->in_prompt && !next.rest.empty()) count_use(!best->logits.empty());
   best->continued = best->continued || !of_another(*best, key);
   return History{.cache = *best->cache,
                  .state = best->state,
@@ -273,7 +278,8 @@ bool PrefixCache::evict_one() noexcept {
 bool PrefixCache::is_worth_writing(const Kept& kept) const {
   if (kept.history && !kept.continued) return true;
   if (kept.history)
-    return prompt_ends_used_ && !kept.logits.empty() && std::ranges::none_of(kept_, [&](const auto& other) {
+    return kPromptEndShare * prompt_end_uses_ >= answer_end_uses_ && !kept.logits.empty() &&
+           std::ranges::none_of(kept_, [&](const auto& other) {
              return other->tokens.size() > kept.tokens.size() && !other->logits.empty() &&
                     same_history(*other, kept.key) && begins(kept, other->tokens);
            });

@@ -118,8 +118,8 @@ class PrefixCache {
 
   // A kept cache that is to be written to disk: the next to be evicted of those that were not used for this time, and
   // that no longer history or prefix continues. Those also that have another use: prefixes that several prompts have;
-  // ends of prompts, where chats were seen to continue from them. It stays valid until it is evicted; `on_evict` is
-  // called before. nullopt: none.
+  // the last prompt's end of a chat, unless chats are seen to continue from the ends of answers. It stays valid until
+  // it is evicted; `on_evict` is called before. nullopt: none.
   struct Unwritten {
     const PrefixKey& key;
     bool history, at_prompt_end, in_prompt;
@@ -129,6 +129,7 @@ class PrefixCache {
     std::chrono::seconds pin;  // that remains
   };
   std::optional<Unwritten> begin_to_write(std::chrono::milliseconds unused_for, std::function<void()> on_evict);
+  void count_use(bool at_prompt_end) { ++(at_prompt_end ? prompt_end_uses_ : answer_end_uses_); }  // of a history
   void end_to_write() noexcept { writing_ = nullptr; }  // it is not returned again
 
   // All pages, each counted once, or the copies of storages, and the tokens, tables and statistics of all kept caches.
@@ -180,7 +181,9 @@ class PrefixCache {
   std::unordered_map<PageId, int> users_;  // number of kept caches that share a page
   std::size_t page_bytes_ = 0, overhead_bytes_ = 0;
   std::uint64_t clock_ = 0;
-  bool prompt_ends_used_ = false;  // the chat template leaves out a part of answers: reasoning, white space
+  // Prompts that continued histories at the end of a prompt, and of an answer. The first are many where the chat
+  // template leaves out a part of answers: reasoning, white space.
+  long long prompt_end_uses_ = 0, answer_end_uses_ = 0;
   const Kept* writing_ = nullptr;  // begin_to_write()
   std::function<void()> on_evict_;
 };

@@ -138,6 +138,7 @@ class Scheduler {
   void restore_from_disk(Job& job, std::unique_ptr<Sequence> sequence);
   bool continue_from_disk(Job& job, const Job::FromDisk& from);
   void give_up_disk(Job& job, const std::string& error);
+  void begin_without(Job& job);
   void write_to_disk(std::chrono::milliseconds unused_for) noexcept;
   void edit(Job& job);
   void continue_from_prefix(Job& job);

@@ -38,6 +38,7 @@ bool Scheduler::begin_from_disk(Job& job) {
     if (file.kind == KeptKind::kPrefix) {
       if (file.matched != file.tokens || file.tokens + job.prefix_key->window > prompt.size()) continue;
     } else {
+      if (file.matched == prompt.size()) continue;  // files have no logits
       const long long read = static_cast<long long>(file.tokens + prompt.size() - file.matched) + kSplitToken;
       if (!reserve_more(job, continued_bytes(job, read, read + job.request.max_tokens))) continue;
     }
@@ -61,8 +62,7 @@ void Scheduler::restore_from_disk(Job& job, std::unique_ptr<Sequence> sequence) 
   job.share.sequence = job.sequence.get();
   if (!continue_from_disk(job, from)) {
     job.sequence->clear();
-    job.sequence->read(job.request.prompt);
-    return begin_prompt(job);
+    return begin_without(job);
   }
   load_speed_.loaded(from.file.bytes, ms_since(from.begun) / 1000);
   job.usage.cached = job.usage.from_disk = static_cast<long long>(from.file.matched);
@@ -102,11 +102,12 @@ bool Scheduler::continue_from_disk(Job& job, const Job::FromDisk& from) {
   job.sequence->read(job.rest);
   job.dropped_before = job.sequence->cache().dropped();
   ++history_hits_;
+  prefixes_.count_use(from.file.kind == KeptKind::kPromptEnd);
   job.prefix_key.reset();
   return true;
 }
 
-// The load failed: the file is not used again, and the prompt continues from what is in memory.
+// The load failed: the file is not used again.
 void Scheduler::give_up_disk(Job& job, const std::string& error) {
   const std::string name = std::exchange(job.from_disk, std::nullopt)->file.name;
   job.sequence = SnapshotLoader::take_back(*job.loading);
@@ -118,8 +119,13 @@ void Scheduler::give_up_disk(Job& job, const std::string& error) {
     ++load_.disk_errors;
   }
   if (options_.disk.on_error) options_.disk.on_error("a kept cache on disk is not used: " + error);
+  begin_without(job);
+}
+
+// Continues from another file, or from what is in memory.
+void Scheduler::begin_without(Job& job) {
   job.sequence->read(job.request.prompt);
-  begin_prompt(job);
+  if (!begin_from_disk(job)) begin_prompt(job);
 }
 
 // Ends a write that has ended, and begins another.
