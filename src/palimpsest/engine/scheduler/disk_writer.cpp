@@ -52,7 +52,6 @@ std::optional<DiskWriter::Result> DiskWriter::collect() {
 void DiskWriter::abandon() noexcept {
   const std::lock_guard lock(mutex_);
   if (state_ == State::kWriting) state_ = State::kAbandoned;
-  if (state_ == State::kEnded) state_ = State::kIdle;
 }
 
 void DiskWriter::wait() {

@@ -37,7 +37,7 @@ class DiskWriter {
     std::string error;
   };
   std::optional<Result> collect();  // of a write that has ended, once
-  void abandon() noexcept;          // from now on nothing of the entry is used; collect() returns nothing of it
+  void abandon() noexcept;          // from now on nothing of the entry is used
   void wait();                      // until the write has ended
 
  private:

@@ -270,7 +270,9 @@ auto PrefixCache::rank(const Kept& kept, std::chrono::steady_clock::time_point n
 bool PrefixCache::evict_one() noexcept {
   if (kept_.empty()) return false;
   const auto now = std::chrono::steady_clock::now();
-  evict(std::ranges::min_element(kept_, {}, [now](const auto& kept) { return rank(*kept, now); }));
+  // The one that is being written last, so that writes end.
+  evict(std::ranges::min_element(
+      kept_, {}, [&](const auto& kept) { return std::pair(kept.get() == writing_, rank(*kept, now)); }));
   return true;
 }
 

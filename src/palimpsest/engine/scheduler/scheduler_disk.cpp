@@ -147,11 +147,11 @@ void Scheduler::write_to_disk(std::chrono::milliseconds unused_for) noexcept {
       }
     }
     if (now < next_write_ || !disk_writer_->idle()) return;
-    next_write_ = now + std::min<Clock::duration>(kWriteInterval, unused_for);
     // Before three quarters of the memory are in use, so that what leaves it was written.
     const std::size_t kept = prefixes_.bytes();
     if (kept > options_.prefix_bytes / 4 * 3 || kept + load_.reserved_bytes > options_.pool_bytes / 4 * 3)
       unused_for = 0ms;
+    next_write_ = now + std::min<Clock::duration>(kWriteInterval, unused_for);
     const auto next = prefixes_.begin_to_write(unused_for, [this] { disk_writer_->abandon(); });
     if (!next) return;
     disk_writer_->begin({.key = disk_->key_of(next->key),
