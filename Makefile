@@ -217,7 +217,7 @@ overload: build  ## 100 clients on 4 slots: Retry-After against what came true (
 serve-load: build  ## load test: 256 clients for 90 s, with disconnects and invalid requests (LOAD_ARGS=--long: 10 minutes)
 	@python3 tests/system/load.py --steady $(LOAD_ARGS)
 
-serve-kill: build  ## kill the server with SIGKILL during session writes, 200 times (KILL_ARGS='--times 10')
+serve-kill: build  ## kill the server with SIGKILL while it writes sessions and caches, 200 times (KILL_ARGS='--times 10')
 	@python3 tests/system/kill.py $(KILL_ARGS)
 
 serve-hostile: build  ## delay of other requests while hostile ones arrive (HOSTILE_ARGS=--long: 5 minutes)

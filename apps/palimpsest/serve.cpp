@@ -1,4 +1,4 @@
-// palimpsest serve: OpenAI's HTTP API over one model and one pool of pages.
+// palimpsest serve: OpenAI's HTTP API over one model, or many.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,15 +13,11 @@
 #include "palimpsest/commands.h"
 #include "palimpsest/core/error.h"
 #include "palimpsest/interrupt.h"
-#include "palimpsest/sampling_flags.h"
-#include "palimpsest/scheduler_flags.h"
+#include "palimpsest/serve_service.h"
 #include "palimpsest/server/endpoints/routes.h"
 #include "palimpsest/server/http/api_keys.h"
 #include "palimpsest/server/http/systemd.h"
 #include "palimpsest/server/server.h"
-#include "palimpsest/system.h"
-#include "palimpsest/text/sampler_fields.h"
-#include "palimpsest/writer.h"
 
 namespace palimpsest::cli {
 namespace {
@@ -62,51 +58,13 @@ once.
 Examples:
   palimpsest serve -m model.gguf
   palimpsest serve -m model.gguf --method h2o:budget=1024,positions=cache --cache-memory 4096
+  palimpsest serve --models-dir models --models-max 2
   palimpsest serve -m model.gguf --host 0.0.0.0 --port 80 --api-key SECRET
   palimpsest serve -m model.gguf --host unix:/run/palimpsest.sock --api-key-file keys.txt)";
-
-struct ServeFlags {
-  ModelFlags model;
-  CacheFlags cache;
-  ThreadFlags threads;
-  ServerOptions server;
-  SchedulerFlags scheduler = {.prefix_share = 0.5};
-  int max_queue = SchedulerOptions{}.max_queue;
-  std::string alias, chat_template, api_key_file, pooling;
-  bool strict_model = false;
-  std::string session_path;
-  bool shared_sessions = false, special_in_messages = false, no_page = false;
-  std::string reasoning = "auto", reasoning_format = "auto";
-  double body_mib = 8, session_mib = 1024, timeout = 600, shutdown_timeout = 10, ping = 15, response_mib = 64;
-  std::optional<long long> max_tokens, chat_tokens;  // defaults of requests, of chats
-  SamplingFlags sampling;
-};
 
 std::chrono::milliseconds milliseconds(double seconds, const char* flag) {
   if (!(seconds >= 0 && seconds <= 1e6)) fail("{} {}: give seconds, up to a million", flag, seconds);
   return std::chrono::milliseconds(static_cast<long long>(seconds * 1000));
-}
-
-Pooling pooling_of(const std::string& word, const Hyperparameters& hyper) {
-  if (word.empty()) return hyper.pooling;
-  if (word == "none") return Pooling::kNone;
-  if (word == "mean") return Pooling::kMean;
-  if (word == "last") return Pooling::kLast;
-  fail("--pooling {}: give none, mean or last", word);
-}
-
-// nullopt: as the chat template has it.
-std::optional<bool> thinking_of(const std::string& word) {
-  if (word == "auto") return std::nullopt;
-  if (word == "on") return true;
-  if (word == "off") return false;
-  fail("--reasoning {}: give on, off or auto", word);
-}
-
-bool keeps_reasoning(const std::string& format) {
-  if (format != "none" && format != "auto" && format != "deepseek")
-    fail("--reasoning-format {}: give auto or none", format);
-  return format == "none";
 }
 
 // "a,b" -> a, b
@@ -139,61 +97,25 @@ int serve(ServeFlags flags) {
   flags.server.shutdown_timeout = milliseconds(flags.shutdown_timeout, "--shutdown-timeout");
   flags.server.max_body = mib_to_bytes(flags.body_mib, "--max-body");
 
-  const TextModel loaded = load_text_model(flags.model);
-  const Hyperparameters& hyper = loaded.model->hyper();
-  CacheFlags cache = flags.cache;
-  cache.on_host = on_host(flags.model);
-  SessionOptions session = session_options(cache, kDefaultMethod);
-  SchedulerOptions scheduler = scheduler_options(flags.scheduler, session);
-  session.auto_memory = scheduler.auto_memory();
-  choose_cache_type(cache, hyper, session);
-  scheduler.cache_type = session.cache_type;
-  const MethodPlan plan = plan_of(session, hyper);
-  session.method = plan.method();
-  if (const std::string what = beyond_context(session.method, hyper); !what.empty())
-    fmt::print(stderr, "palimpsest: {}\n", what);
-  scheduler.max_queue = flags.max_queue;
-
-  const bool templates = !flags.chat_template.empty() || loaded.vocabulary->has_chat_template();
-  std::vector<std::string> names = names_of(flags.alias);
-  if (names.empty()) {
-    names = {std::filesystem::path(loaded.model->path()).stem().string()};
-    // A model by name answers to it, too.
-    std::error_code ignored;
-    if (const std::string& given = flags.model.path; !given.empty() && !std::filesystem::exists(given, ignored))
-      names.push_back(given);
-  }
-  ServedModel served{
-      .vocabulary = loaded.vocabulary,
-      .name = names.front(),
-      .aliases = {names.begin() + 1, names.end()},
-      .strict = flags.strict_model,
-      .chat_template =
-          templates ? ChatTemplate::load(loaded.vocabulary, flags.chat_template, flags.special_in_messages) : nullptr,
-      .method = session.method,
-      .pooling = pooling_of(flags.pooling, hyper),
-      .sampling = sampler_options(flags.sampling, loaded.vocabulary.get())};
-  check(served.sampling, loaded.vocabulary.get());
-  served.thinking = thinking_of(flags.reasoning);
-  served.reasoning_in_content = keeps_reasoning(flags.reasoning_format);
   flags.server.page = !flags.no_page;
-  served.context = flags.model.options.context > 0 ? flags.model.options.context : hyper.trained_context;
-  served.completion_max_tokens = flags.max_tokens;
-  if (flags.max_tokens) served.default_max_tokens = *flags.max_tokens;
-  if (flags.chat_tokens) served.default_max_tokens = *flags.chat_tokens;
-  const auto decoder = std::make_shared<Decoder>(loaded.model, threads_of(flags.threads, hyper));
-  const std::size_t session_space = mib_to_bytes(flags.session_mib, "--session-space");
-  auto sessions = flags.session_path.empty()
-                      ? nullptr
-                      : std::make_unique<SessionFolders>(flags.session_path, session_space, flags.server.api_keys,
-                                                         flags.shared_sessions);
-  Server server(std::make_shared<Service>(decoder, std::move(served), scheduler, std::move(sessions),
-                                          static_cast<std::size_t>(flags.response_mib * (1 << 20))),
-                flags.server);
-  server.bind();
-  fmt::print("palimpsest serves {}, cache {}, at {}\n", server.service().model().name, spell_short(session.method),
-             server.url());
-  if (const std::string line = auto_line(plan); !line.empty()) fmt::print("{}\n", line);
+  const ServeParts parts = serve_parts(flags);
+  ServedService one;
+  const std::shared_ptr<ModelHost> host = flags.models_dir.empty() ? nullptr : model_host(flags, parts);
+  if (host == nullptr) {
+    std::vector<std::string> names = names_of(flags.alias);
+    one = load_service(flags, flags.model, names, parts);
+    if (!one.warning.empty()) fmt::print(stderr, "palimpsest: {}\n", one.warning);
+  }
+  const auto server = host == nullptr ? std::make_unique<Server>(one.service, flags.server)
+                                      : std::make_unique<Server>(host, scheduler_options_of(flags), flags.server);
+  server->bind();
+  if (host == nullptr)
+    fmt::print("palimpsest serves {}, cache {}, at {}\n", one.service->model().name, one.method, server->url());
+  else
+    fmt::print("palimpsest serves {} models, {} at a time, at {}\n", host->known().size(), flags.models_max,
+               server->url());
+  if (!one.auto_line.empty()) fmt::print("{}\n", one.auto_line);
+  one = {};
   std::fflush(stdout);
   notify_systemd("READY=1");
 
@@ -201,9 +123,9 @@ int serve(ServeFlags flags) {
   std::jthread watch([&](const std::stop_token& stop) {
     while (!stop.stop_requested() && !interrupt) std::this_thread::sleep_for(std::chrono::milliseconds(50));
     notify_systemd("STOPPING=1");
-    server.shut_down();
+    server->shut_down();
   });
-  server.run();
+  server->run();
   return kOk;
 }
 
@@ -230,6 +152,13 @@ void add_serve(CLI::App& app, Action& action) {
   option(group, "--alias", flags->alias, "NAMES",
          "model name in the API; A,B,...: the first one, and other names of it")
       ->default_str("the file name");
+  option(group, "--models-dir", flags->models_dir, "DIR",
+         "serve the models of this folder and the pulled ones, each loaded when a request names it")
+      ->default_str("one model");
+  option(group, "--models-max", flags->models_max, "N",
+         "with --models-dir: max models loaded at a time; each has an equal part of --cache-memory");
+  option(group, "--sleep-idle-seconds", flags->idle_seconds, "SECONDS",
+         "with --models-dir: unload a model after this time without a request; -1: never");
   command
       ->add_flag("--strict-model", flags->strict_model,
                  "refuse requests for another model name with 404; without: any name is accepted")
@@ -272,6 +201,9 @@ void add_serve(CLI::App& app, Action& action) {
       ->default_str("sessions are disabled");
   option(group, "--session-space", flags->session_mib, "MIB",
          "max total size of saved sessions; with several API keys, of those of each key");
+  option(group, "--disk-cache", flags->disk_mib, "MIB",
+         "max size of kept prefixes and chats on disk, in --session-path: those that leave memory or were not used for "
+         "10 seconds are found again, also after a restart; 0: off");
   command
       ->add_flag("--shared-sessions", flags->shared_sessions,
                  "clients of all API keys share the saved sessions; default: each key has its own")

@@ -19,7 +19,7 @@
 namespace palimpsest::testing {
 namespace {
 
-constexpr int kWidth = 64, kHeadDim = 16;
+constexpr int kMisfitWidth = 64, kHeadDim = 16;
 constexpr TokenId kBad = 7;
 
 float* numbers(const GgufFile& file, const std::string& tensor) {  // in a memory image, before it is loaded
@@ -31,7 +31,7 @@ float* numbers(const GgufFile& file, const std::string& tensor) {  // in a memor
 GgufFile small_file() {
   return make_synthetic({.architecture = "qwen2",
                          .vocabulary = kVocabulary,
-                         .width = kWidth,
+                         .width = kMisfitWidth,
                          .layers = 2,
                          .feed_forward = 96,
                          .query_heads = 4,
@@ -55,15 +55,15 @@ std::shared_ptr<Model> with_bad_token() {
   GgufFile file = small_file();
   float* const embedding = numbers(file, "token_embd.weight");
   for (int token = 0; token < kVocabulary; ++token)
-    for (int d = 0; d < kWidth; ++d) {
-      float& x = embedding[token * kWidth + d];
+    for (int d = 0; d < kMisfitWidth; ++d) {
+      float& x = embedding[token * kMisfitWidth + d];
       if (token == kBad)
         x = d == 0 ? 1.0F : 0.0F;
       else if (d == 0)
         x = 0;
     }
   float* const keys = numbers(file, "blk.0.attn_k.weight");
-  for (int row = kHeadDim; row < 2 * kHeadDim; ++row) keys[row * kWidth] = 1e5F;
+  for (int row = kHeadDim; row < 2 * kHeadDim; ++row) keys[row * kMisfitWidth] = 1e5F;
   return Model::from(std::move(file));
 }
 

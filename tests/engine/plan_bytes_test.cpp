@@ -15,10 +15,10 @@
 namespace palimpsest::testing {
 namespace {
 
-constexpr int kPrompt = 700, kTokens = 200, kVocabulary = 64;
+constexpr int kPrompt = 700, kTokens = 200, kPlanVocabulary = 64;
 
 std::shared_ptr<Decoder> decoder() {
-  static const auto one = std::make_shared<Decoder>(Model::from(make_synthetic({.vocabulary = kVocabulary,
+  static const auto one = std::make_shared<Decoder>(Model::from(make_synthetic({.vocabulary = kPlanVocabulary,
                                                                                 .width = 64,
                                                                                 .layers = 3,
                                                                                 .feed_forward = 32,
@@ -42,7 +42,7 @@ struct Taken {
 Taken live_through(const SessionOptions& options, const std::shared_ptr<const MethodPlan>& plan,
                    const std::shared_ptr<PagePool>& pool) {
   std::vector<TokenId> prompt;
-  for (int i = 0; i < kPrompt; ++i) prompt.push_back(static_cast<TokenId>((i * 37 + i / 7) % kVocabulary));
+  for (int i = 0; i < kPrompt; ++i) prompt.push_back(static_cast<TokenId>((i * 37 + i / 7) % kPlanVocabulary));
   const long long before = heap_bytes();
   begin_heap_peak();
   Sequence sequence(*decoder(), options, plan, nullptr, pool);
@@ -112,7 +112,7 @@ TEST_P(DraftBytes, AreInThePlan) {
   // The logits of drafts are the decoder's, in memory of ggml's.
   options.draft_max = 0;
   const MethodPlan without(options.method, plan_target(*decoder(), options));
-  EXPECT_GE(counted.scratch, without.bytes(kPrompt, kPrompt + kTokens).scratch + 15 * kVocabulary * sizeof(float));
+  EXPECT_GE(counted.scratch, without.bytes(kPrompt, kPrompt + kTokens).scratch + 15 * kPlanVocabulary * sizeof(float));
 }
 INSTANTIATE_TEST_SUITE_P(Methods, DraftBytes,
                          ::testing::Values("full", "streaming", "h2o:every=16", "snapkv",

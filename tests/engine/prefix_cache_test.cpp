@@ -281,7 +281,7 @@ TEST(SharedPrefix, WithDraftsAndWithout) {
         while (first.key(prompt)) {
           first.step(prompt);
           if (!first.key(prompt)) break;
-          prefixes.keep(first.rule, prompt, first.read, first.sequence.cache(), kMiB);
+          prefixes.keep(first.rule, prompt, first.read, first.sequence, kMiB);
           Reader second(engine, method, to);
           Cache* const kept = prefixes.find(second.rule, prompt, 0);
           if (kept == nullptr || static_cast<std::size_t>(kept->next()) < first.read) continue;
@@ -305,7 +305,7 @@ TEST(PrefixCache, ForgetsWhatIsUsedLeast) {
     Reader reader(engine, "full");
     while (reader.key(prompt)) {
       reader.step(prompt);
-      if (reader.key(prompt)) prefixes.keep(reader.rule, prompt, reader.read, reader.sequence.cache(), max);
+      if (reader.key(prompt)) prefixes.keep(reader.rule, prompt, reader.read, reader.sequence, max);
     }
   };
   const Reader like(engine, "full");

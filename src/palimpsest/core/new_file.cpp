@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <filesystem>
 
@@ -82,6 +83,17 @@ void NewFile::commit() {
 
 void NewFile::broken() const {
   fail("{}: cannot be written ({}): is there room, and may this user write there?", name_, std::strerror(errno));
+}
+
+void ChecksummedFile::write(std::span<const std::byte> data) {
+  sum_.add(data);
+  file_.write(data);
+}
+
+void ChecksummedFile::commit() {
+  const std::uint64_t checksum = sum_.value();
+  file_.write(std::as_bytes(std::span(&checksum, 1)));
+  file_.commit();
 }
 
 void write_new_file(const std::string& path, std::string_view text) {

@@ -9,6 +9,8 @@
 #include <string>
 #include <string_view>
 
+#include "palimpsest/core/checksum.h"
+
 namespace palimpsest {
 
 class NewFile {
@@ -31,6 +33,18 @@ class NewFile {
   std::string path_, name_, temporary_;
   int file_;
   bool done_ = false;
+};
+
+// A new file with the checksum of its bytes at its end, as ByteReader::require_checksum() expects it.
+class ChecksummedFile {
+ public:
+  explicit ChecksummedFile(const std::string& path, const std::string& name = {}) : file_(path, name) {}
+  void write(std::span<const std::byte> data);
+  void commit();
+
+ private:
+  NewFile file_;
+  Checksum sum_;
 };
 
 // A whole file of text, which others may read.

@@ -86,6 +86,18 @@ std::string Metrics::text(const SchedulerLoad& load, const std::string& model_na
   one("history_cache_queries_total", "counter", "Requests that looked for a history.", load.history_queries);
   one("history_cache_hits_total", "counter", "Requests that continued from a history.", load.history_hits);
   one("prefix_cache_copied_bytes_total", "counter", "Bytes of shared pages copied on write.", load.copied_bytes);
+  if (load.disk_max_bytes > 0) {
+    one("disk_cache_max_bytes", "gauge", "Max bytes of kept caches on disk (--disk-cache).", load.disk_max_bytes);
+    one("disk_cache_hits_total", "counter", "Requests that continued from a kept cache on disk.", load.disk_hits);
+    one("disk_cache_tokens_total", "counter", "Prompt tokens found in kept caches on disk.", load.disk_tokens);
+    one("disk_cache_skipped_total", "counter", "Kept caches on disk that were slower than reading the prompt again.",
+        load.disk_skipped);
+    one("disk_cache_writes_total", "counter", "Kept caches written to disk.", load.disk_writes);
+    one("disk_cache_read_bytes_total", "counter", "Bytes of kept caches read from disk.", load.disk_read_bytes);
+    one("disk_cache_written_bytes_total", "counter", "Bytes of kept caches written to disk.", load.disk_written_bytes);
+    one("disk_cache_errors_total", "counter", "Kept caches that could not be read from disk or written to it.",
+        load.disk_errors);
+  }
   one("prompt_tokens_total", "counter", "Prompt tokens processed.", load.prompt_tokens);
   one("generation_tokens_total", "counter", "Generated tokens.", load.tokens);
   one("evicted_tokens_total", "counter", "Evicted tokens.", load.evicted);

@@ -70,9 +70,10 @@ struct Server::Impl {
 };
 
 Server::Server(std::shared_ptr<Service> service, const ServerOptions& options)
-    : service_(std::move(service)),
-      options_(options),
-      impl_(std::make_unique<Impl>(connection_limits(service_->scheduler().options(), options))) {
+    : Server(std::make_shared<ModelHost>(service), service->scheduler().options(), options) {}
+
+Server::Server(std::shared_ptr<ModelHost> host, const SchedulerOptions& limits, const ServerOptions& options)
+    : host_(std::move(host)), options_(options), impl_(std::make_unique<Impl>(connection_limits(limits, options))) {
   // A Unix socket is reached through a proxy only, which chooses the names.
   options_.allowed_hosts.push_back(socket_path(options_.host).empty() ? options_.host : "*");
   if (std::array<char, 256> name{}; gethostname(name.data(), name.size() - 1) == 0)
@@ -86,7 +87,7 @@ Server::Server(std::shared_ptr<Service> service, const ServerOptions& options)
     const int on = 1;
     setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   });
-  add_routes(http, service_, options_);
+  add_routes(http, host_, options_);
 }
 
 Server::~Server() {
@@ -137,11 +138,11 @@ void Server::run() {
 void Server::shut_down() {
   using namespace std::chrono_literals;
   std::call_once(impl_->shut_down_once, [&] {
-    service_->close();
+    host_->close();
     log_event("shutting down", {{"grace_ms", options_.shutdown_timeout.count()}}, options_.quiet);
-    if (!service_->wait_until_idle(options_.shutdown_timeout)) {
-      service_->cancel_all();
-      service_->wait_until_idle(5s);
+    if (!host_->wait_until_idle(options_.shutdown_timeout)) {
+      host_->cancel_all();
+      host_->wait_until_idle(5s);
     }
     impl_->http.wait_until_ready();
     impl_->http.stop();

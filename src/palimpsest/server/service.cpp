@@ -6,10 +6,15 @@
 namespace palimpsest {
 
 Service::Service(std::shared_ptr<Decoder> decoder, ServedModel model, const SchedulerOptions& options,
-                 std::unique_ptr<SessionFolders> sessions, std::size_t response_bytes)
+                 std::shared_ptr<SessionFolders> sessions, std::size_t response_bytes)
+    : Service(std::move(decoder), std::move(model), options, std::move(sessions),
+              std::make_shared<ResponseStore>(response_bytes)) {}
+
+Service::Service(std::shared_ptr<Decoder> decoder, ServedModel model, const SchedulerOptions& options,
+                 std::shared_ptr<SessionFolders> sessions, std::shared_ptr<ResponseStore> responses)
     : model_(std::move(model)),
       sessions_(std::move(sessions)),
-      responses_(response_bytes),
+      responses_(std::move(responses)),
       scheduler_(std::move(decoder), model_.vocabulary, options) {
   try {
     model_.auto_budget = scheduler_.resolved(parse_method(kAutoMethod)).budget;
@@ -28,8 +33,7 @@ Service::Service(std::shared_ptr<Decoder> decoder, ServedModel model, const Sche
 Service::~Service() = default;
 
 Sessions& Service::sessions(int key) const {
-  if (sessions_ == nullptr) fail_field("session", "sessions are disabled: start the server with --session-path DIR");
-  return sessions_->of(key);
+  return sessions_of(sessions_.get(), key);
 }
 
 Service::Ticket::Ticket(Service& service) : service_(service) {

@@ -24,13 +24,16 @@ class Service {
 
   // `sessions`: nullptr disables saved sessions. `response_bytes`: of stored responses. Throws Error.
   Service(std::shared_ptr<Decoder> decoder, ServedModel model, const SchedulerOptions& options,
-          std::unique_ptr<SessionFolders> sessions = nullptr, std::size_t response_bytes = kResponseBytes);
+          std::shared_ptr<SessionFolders> sessions = nullptr, std::size_t response_bytes = kResponseBytes);
+  // Several models share their sessions and responses.
+  Service(std::shared_ptr<Decoder> decoder, ServedModel model, const SchedulerOptions& options,
+          std::shared_ptr<SessionFolders> sessions, std::shared_ptr<ResponseStore> responses);
   ~Service();
 
   const ServedModel& model() const { return model_; }
   Scheduler& scheduler() { return scheduler_; }
   const std::shared_ptr<Metrics>& metrics() const { return metrics_; }
-  ResponseStore& responses() { return responses_; }
+  ResponseStore& responses() { return *responses_; }
   Sessions& sessions(int key) const;  // of this API key (its number); throws ApiError if there are none
 
   // New requests get 503 from now on.
@@ -60,8 +63,8 @@ class Service {
  private:
   ServedModel model_;
   std::shared_ptr<Metrics> metrics_ = std::make_shared<Metrics>();
-  std::unique_ptr<SessionFolders> sessions_;
-  ResponseStore responses_;
+  std::shared_ptr<SessionFolders> sessions_;
+  std::shared_ptr<ResponseStore> responses_;
   Scheduler scheduler_;
   std::atomic<bool> closed_ = false, failed_ = false;
   std::mutex mutex_;

@@ -166,4 +166,9 @@ std::string SessionFolders::folder_of(const std::string& api_key) {
   return "key-" + sha256_hex("palimpsest sessions " + api_key).substr(0, 32);
 }
 
+Sessions& sessions_of(SessionFolders* folders, int key) {
+  if (folders == nullptr) fail_field("session", "sessions are disabled: start the server with --session-path DIR");
+  return folders->of(key);
+}
+
 }  // namespace palimpsest

@@ -57,4 +57,7 @@ class SessionFolders {
   std::vector<std::unique_ptr<Sessions>> all_;
 };
 
+// Those of this key; throws ApiError if there are no `folders`.
+Sessions& sessions_of(SessionFolders* folders, int key);
+
 }  // namespace palimpsest

@@ -7,6 +7,11 @@
 #include <tuple>
 
 namespace palimpsest {
+namespace {
+
+constexpr long long kPromptEndShare = 4;  // of uses of histories, as 1 / kPromptEndShare: ends of prompts are written
+
+}  // namespace
 
 PrefixKey::PrefixKey(const MethodPlan& plan, int scope, std::string session, std::chrono::seconds pin)
     : scope(scope),
@@ -59,7 +64,17 @@ Cache* PrefixCache::find(const PrefixKey& key, std::span<const TokenId> prompt, 
   Kept* const best = longest_prefix(key, prompt, read);
   if (best == nullptr) return nullptr;
   touch(key, best->tokens);
+  best->used_again = true;
   return best->cache.get();
+}
+
+std::size_t PrefixCache::longest(const PrefixKey& key, const PrefixKey* history, std::span<const TokenId> prompt,
+                                 const Vocabulary* vocabulary) const {
+  const Kept* const prefix = longest_prefix(key, prompt, 0);
+  std::size_t longest = prefix == nullptr ? 0 : prefix->tokens.size();
+  if (history == nullptr) return longest;
+  const auto [kept, next] = longest_history(*history, prompt, vocabulary);
+  return kept == nullptr ? longest : std::max(longest, next.matched);
 }
 
 void PrefixCache::touch(const PrefixKey& key, std::span<const TokenId> prompt) {
@@ -71,6 +86,7 @@ void PrefixCache::touch(const PrefixKey& key, std::span<const TokenId> prompt) {
 // Now, at clock_. Returns the pin of a cache that continues this one.
 std::chrono::seconds PrefixCache::use(Kept& kept, const PrefixKey& by) {
   kept.used = clock_;
+  kept.used_at = std::chrono::steady_clock::now();
   kept.shared = kept.shared || kept.key.session != by.session;
   if (kept.pinned_until < std::chrono::steady_clock::now()) kept.key.pin = std::chrono::seconds(0);  // it has ended
   kept.key.pin = std::max(kept.key.pin, by.pin);
@@ -78,15 +94,21 @@ std::chrono::seconds PrefixCache::use(Kept& kept, const PrefixKey& by) {
   return of_another(kept, by) ? by.pin : kept.key.pin;
 }
 
-void PrefixCache::keep(const PrefixKey& key, std::span<const TokenId> prompt, std::size_t read, Cache& cache,
+void PrefixCache::keep(const PrefixKey& key, std::span<const TokenId> prompt, std::size_t read, Sequence& sequence,
                        std::size_t max) {
   if (read + key.window > prompt.size()) return;
+  Cache& cache = sequence.cache();
   const auto tokens = prompt.first(read);
   if (cache.bytes_in_use() + cache.bytes_tables() > max) return;  // before anything is copied
   const bool known = std::ranges::any_of(kept_, [&](const auto& kept) {
     return kept->tokens.size() == tokens.size() && begins(*kept, tokens) && may_serve(*kept, key);
   });
-  if (!known) add({.key = key, .tokens = {tokens.begin(), tokens.end()}, .cache = cache.fork()});
+  if (!known)
+    add({.key = key,
+         .tokens = {tokens.begin(), tokens.end()},
+         .cache = cache.fork(),
+         .writable = !sequence.repeats(),  // the second reading of a prompt begins at its beginning
+         .state = sequence.state()});
   touch(key, tokens);
   while (bytes() > max) evict_one();
 }
@@ -145,6 +167,7 @@ std::optional<History> PrefixCache::find_history(const PrefixKey& key, std::span
   if (best == nullptr) return std::nullopt;
   ++clock_;
   const auto pin = use(*best, key);
+  if (!best->in_prompt && !next.rest.empty()) count_use(!best->logits.empty());
   best->continued = best->continued || !of_another(*best, key);
   return History{.cache = *best->cache,
                  .state = best->state,
@@ -238,17 +261,65 @@ void PrefixCache::evict_pages(std::span<const PageId> pages) noexcept {
     if (const auto users = users_.find(page); --users->second == 0) users_.erase(users);
 }
 
+// The order of evictions.
+auto PrefixCache::rank(const Kept& kept, std::chrono::steady_clock::time_point now) {
+  const bool pinned = kept.pinned_until > now && !kept.continued;
+  return std::tuple(pinned, !kept.continued, kept.used, -static_cast<long long>(kept.tokens.size()));
+}
+
 bool PrefixCache::evict_one() noexcept {
   if (kept_.empty()) return false;
   const auto now = std::chrono::steady_clock::now();
-  evict(std::ranges::min_element(kept_, {}, [now](const auto& kept) {
-    const bool pinned = kept->pinned_until > now && !kept->continued;
-    return std::tuple(pinned, !kept->continued, kept->used, -static_cast<long long>(kept->tokens.size()));
-  }));
+  // The one that is being written last, so that writes end.
+  evict(std::ranges::min_element(
+      kept_, {}, [&](const auto& kept) { return std::pair(kept.get() == writing_, rank(*kept, now)); }));
   return true;
 }
 
+// What a longer one continues is in that one's file.
+bool PrefixCache::is_worth_writing(const Kept& kept) const {
+  if (kept.history && !kept.continued) return true;
+  if (kept.history)
+    return kPromptEndShare * prompt_end_uses_ >= answer_end_uses_ && !kept.logits.empty() &&
+           std::ranges::none_of(kept_, [&](const auto& other) {
+             return other->tokens.size() > kept.tokens.size() && !other->logits.empty() &&
+                    same_history(*other, kept.key) && begins(kept, other->tokens);
+           });
+  return kept.used_again || std::ranges::none_of(kept_, [&](const auto& other) {
+           return other->tokens.size() > kept.tokens.size() && begins(kept, other->tokens) &&
+                  other->key.scope == kept.key.scope && other->key.method == kept.key.method &&
+                  other->key.chunk == kept.key.chunk && other->key.cache == kept.key.cache;
+         });
+}
+
+std::optional<PrefixCache::Unwritten> PrefixCache::begin_to_write(std::chrono::milliseconds unused_for,
+                                                                  std::function<void()> on_evict) {
+  const auto now = std::chrono::steady_clock::now();
+  Kept* next = nullptr;
+  for (const auto& kept : kept_)
+    if (kept->writable && !kept->written && kept->used_at + unused_for <= now &&
+        (next == nullptr || rank(*kept, now) < rank(*next, now)) && is_worth_writing(*kept))
+      next = kept.get();
+  if (next == nullptr) return std::nullopt;
+  next->written = true;
+  writing_ = next;
+  on_evict_ = std::move(on_evict);
+  const auto pin = std::max(next->pinned_until - now, std::chrono::steady_clock::duration(0));
+  return Unwritten{.key = next->key,
+                   .history = next->history,
+                   .at_prompt_end = !next->logits.empty(),
+                   .in_prompt = !next->history || next->in_prompt,
+                   .tokens = next->tokens,
+                   .cache = *next->cache,
+                   .state = next->state,
+                   .pin = std::chrono::duration_cast<std::chrono::seconds>(pin)};
+}
+
 PrefixCache::KeptCaches::iterator PrefixCache::evict(KeptCaches::iterator at) noexcept {
+  if (at->get() == writing_) {
+    on_evict_();
+    writing_ = nullptr;
+  }
   evict_pages((*at)->pages);
   overhead_bytes_ -= (*at)->overhead_bytes;
   return kept_.erase(at);

@@ -27,6 +27,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -86,10 +87,14 @@ class PrefixCache {
   // The longest usable prefix of `prompt`, without its last `key.window` tokens and longer than `read` tokens; nullptr:
   // none. Marks it and its own prefixes as most recently used.
   Cache* find(const PrefixKey& key, std::span<const TokenId> prompt, std::size_t read);
-  // Keeps `cache`, which holds the first `read` tokens of `prompt`: the end of a chunk. Evicts other prefixes until all
-  // have at most `max` bytes; does nothing if this one alone has more, or if fewer than `key.window` tokens follow.
-  // Throws Error or std::bad_alloc without memory, and has no effect then.
-  void keep(const PrefixKey& key, std::span<const TokenId> prompt, std::size_t read, Cache& cache, std::size_t max);
+  // Keeps the cache of `sequence`, which holds the first `read` tokens of `prompt`: the end of a chunk. Evicts other
+  // prefixes until all have at most `max` bytes; does nothing if this one alone has more, or if fewer than `key.window`
+  // tokens follow. Throws Error or std::bad_alloc without memory, and has no effect then.
+  void keep(const PrefixKey& key, std::span<const TokenId> prompt, std::size_t read, Sequence& sequence,
+            std::size_t max);
+  // The first tokens of `prompt` that find(), or find_history() if there is a `history` key, would find.
+  std::size_t longest(const PrefixKey& key, const PrefixKey* history, std::span<const TokenId> prompt,
+                      const Vocabulary* vocabulary) const;
   // The history that leaves the fewest tokens of `prompt` to read, none only if it has logits; valid until the next
   // call of another function. It is the first to be evicted from now on: the sequence that continues from it will be
   // kept instead.
@@ -111,6 +116,22 @@ class PrefixCache {
   // Evicts the caches that this session kept and no other has used.
   void close_session(const std::string& session, int scope) noexcept;
 
+  // A kept cache that is to be written to disk: the next to be evicted of those that were not used for this time, and
+  // that no longer history or prefix continues. Those also that have another use: prefixes that several prompts have;
+  // the last prompt's end of a chat, unless chats are seen to continue from the ends of answers. It stays valid until
+  // it is evicted; `on_evict` is called before. nullopt: none.
+  struct Unwritten {
+    const PrefixKey& key;
+    bool history, at_prompt_end, in_prompt;
+    std::span<const TokenId> tokens;
+    const Cache& cache;
+    std::span<const std::byte> state;
+    std::chrono::seconds pin;  // that remains
+  };
+  std::optional<Unwritten> begin_to_write(std::chrono::milliseconds unused_for, std::function<void()> on_evict);
+  void count_use(bool at_prompt_end) { ++(at_prompt_end ? prompt_end_uses_ : answer_end_uses_); }  // of a history
+  void end_to_write() noexcept { writing_ = nullptr; }  // it is not returned again
+
   // All pages, each counted once, or the copies of storages, and the tokens, tables and statistics of all kept caches.
   std::size_t bytes() const { return bytes_of_pages() + overhead_bytes_; }
   std::size_t bytes_of_pages() const { return users_.size() * page_bytes_; }
@@ -125,12 +146,15 @@ class PrefixCache {
     bool history = false;
     bool in_prompt = false, continued = false;  // of histories
     bool shared = false;                        // used by another session than that of `key`
-    std::vector<std::byte> state = {};          // of histories
-    std::vector<float> logits = {};             // of histories that end with a prompt
+    bool used_again = false;                    // of prefixes: another prompt continued from it
+    bool writable = true;                       // `state` is that of the cache
+    bool written = false;                       // to disk, or it was tried
+    std::vector<std::byte> state = {};
+    std::vector<float> logits = {};  // of histories that end with a prompt
     std::vector<PageId> pages = {};
     std::size_t overhead_bytes = 0;  // bytes
     std::uint64_t used = 0;
-    std::chrono::steady_clock::time_point pinned_until = {};
+    std::chrono::steady_clock::time_point used_at = {}, pinned_until = {};
   };
   static bool may_serve(const Kept& kept, const PrefixKey& to);  // prefixes
   static bool same_history(const Kept& kept, const PrefixKey& key);
@@ -140,6 +164,8 @@ class PrefixCache {
   std::pair<Kept*, Continuation> longest_history(const PrefixKey& key, std::span<const TokenId> prompt,
                                                  const Vocabulary* vocabulary) const;
   static bool begins(const Kept& kept, std::span<const TokenId> prompt);
+  static auto rank(const Kept& kept, std::chrono::steady_clock::time_point now);
+  bool is_worth_writing(const Kept& kept) const;
   void touch(const PrefixKey& key, std::span<const TokenId> prompt);
   std::chrono::seconds use(Kept& kept, const PrefixKey& by);
   // A fork of a session's history by another leaves it as it was.
@@ -155,6 +181,11 @@ class PrefixCache {
   std::unordered_map<PageId, int> users_;  // number of kept caches that share a page
   std::size_t page_bytes_ = 0, overhead_bytes_ = 0;
   std::uint64_t clock_ = 0;
+  // Prompts that continued histories at the end of a prompt, and of an answer. The first are many where the chat
+  // template leaves out a part of answers: reasoning, white space.
+  long long prompt_end_uses_ = 0, answer_end_uses_ = 0;
+  const Kept* writing_ = nullptr;  // begin_to_write()
+  std::function<void()> on_evict_;
 };
 
 }  // namespace palimpsest

@@ -67,6 +67,7 @@ struct Request {
 struct Usage {
   long long prompt_tokens = 0, tokens = 0;  // read, written
   long long cached = 0;                     // prompt tokens found in the PrefixCache: the others are read
+  long long from_disk = 0;                  // of these, found in the DiskCache
   // Of these, tokens behind a change of the text: their keys and values are those of the text before (TextEdit).
   long long reused = 0;
   long long edited = 0;   // prompt tokens read before the reused ones, in the place of others

@@ -11,6 +11,7 @@
 #include "palimpsest/engine/sequence/released_sequence.h"
 #include "palimpsest/engine/sequence/repeat.h"
 #include "palimpsest/engine/sequence/snapshot.h"
+#include "palimpsest/model/fingerprint.h"
 #include "palimpsest/text/grammar/matcher.h"
 
 namespace palimpsest {
@@ -68,6 +69,12 @@ Scheduler::Scheduler(std::shared_ptr<Decoder> decoder, std::shared_ptr<const Voc
   load_.pool_bytes = options.pool_bytes;
   load_.page_size = options.page_size;
   load_.blocks = static_cast<long long>(options.pool_bytes / pool_->page_bytes()) / probe.geometry().heads();
+  if (!options.disk.folder.empty()) {
+    if (!decoder_->cache_options().pages) fail("caches on disk need keys and values in the CPU's memory");
+    disk_ = std::make_shared<DiskCache>(options.disk, fingerprint(decoder_->model()), vocabulary_);
+    load_.disk_max_bytes = options.disk.max_bytes;
+    disk_writer_ = std::make_unique<DiskWriter>(disk_, [this] { wake(); });
+  }
   running_.reserve(static_cast<std::size_t>(options.max_sequences));  // so that steps do not allocate
   prompts_.reserve(running_.capacity());
   left_.reserve(running_.capacity());
@@ -159,6 +166,10 @@ std::uint64_t Scheduler::submit(Request request, std::shared_ptr<RequestListener
   if (before == nullptr && options_.prefix_bytes > 0 && request.reuse != Reuse::kNothing)
     job->prefix_key.emplace(*job->plan, request.scope, request.session, request.pin);
   if (request.reuse == Reuse::kHistories) job->history = job->prefix_key;
+  if (disk_ != nullptr && job->prefix_key) {
+    job->disk_key = disk_->key_of(*job->prefix_key);
+    job->on_disk = disk_->find(job->disk_key, request.prompt, job->history.has_value());
+  }
   PlanBytes bytes = bytes_of(request, *job->plan);
   if (job->history || Job::needs_text(request)) bytes.tables += text_bytes(all);
   if (request.edit) bytes.tables += text_bytes(all);  // SchedulerJob::rest
@@ -345,6 +356,7 @@ void Scheduler::run(std::stop_token stop) {
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, stop, 20ms, [&] { return woken_; });  // no event announces a deadline
   }
+  save_kept();
 }
 
 }  // namespace palimpsest

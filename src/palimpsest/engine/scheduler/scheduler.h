@@ -14,7 +14,8 @@
 //
 // A prompt with a kept prefix continues from it (engine/scheduler/prefix_cache.h). All its pages are reserved
 // nevertheless, so there is one for each copy-on-write; prefixes use unreserved memory only, and are evicted when no
-// page is free. With Reuse::kHistories a prompt may also continue from an earlier prompt with its answer.
+// page is free. With Reuse::kHistories a prompt may also continue from an earlier prompt with its answer. Those that
+// memory has no room for go to a folder, from which they are loaded while others step (engine/scheduler/disk_cache.h).
 //
 // Sequences with different methods share a step: the model's weights are read once. Embeddings (Request::pooling) are
 // read in steps of their own: their rows are hidden states.
@@ -31,6 +32,7 @@
 #include <vector>
 
 #include "palimpsest/core/error.h"
+#include "palimpsest/engine/scheduler/disk_writer.h"
 #include "palimpsest/engine/scheduler/prefix_cache.h"
 #include "palimpsest/engine/scheduler/request.h"
 #include "palimpsest/engine/scheduler/scheduler_job.h"
@@ -57,6 +59,7 @@ struct SchedulerOptions {
   // least so many tokens at a time; 0: only from histories that it begins with.
   int cache_reuse = 0;
   std::optional<double> draft_price = {};  // DraftOptions::price of requests without one; nullopt: measured
+  DiskCacheOptions disk = {};              // of kept prefixes and histories that leave memory
 
   // Max bytes of a request with budget auto: eight long ones run at the same time. Short ones reserve less.
   std::size_t auto_memory() const { return pool_bytes / 8; }
@@ -77,7 +80,11 @@ struct SchedulerLoad {  // gauges, and counters since the start
   long long prefix_queries = 0, prefix_hits = 0;                    // prompt tokens: looked up; found
   long long history_queries = 0, history_hits = 0;                  // requests: looked up; continued from a history
   long long copied_bytes = 0;                                       // copy-on-write of shared pages
-  long long finished[6] = {};                                       // by Finish
+  std::size_t disk_max_bytes = 0;                                   // 0: no caches on disk
+  long long disk_hits = 0, disk_tokens = 0;                         // requests continued from disk; their tokens there
+  long long disk_skipped = 0, disk_errors = 0;  // reading was faster; files that could not be read or written
+  long long disk_writes = 0, disk_read_bytes = 0, disk_written_bytes = 0;
+  long long finished[6] = {};  // by Finish
 };
 
 class Scheduler {
@@ -103,6 +110,7 @@ class Scheduler {
   bool step();                     // false: there was nothing to do, or no listener is ready
   void run(std::stop_token stop);  // steps until stopped; sleeps while there is nothing to do
   void wake();                     // wakes run(): a listener is ready again
+  void save_kept();                // writes all kept caches to disk that are not there; run() does at its end
 
   const SchedulerOptions& options() const { return options_; }
   const Decoder& decoder() const { return *decoder_; }
@@ -125,12 +133,20 @@ class Scheduler {
   void begin_to_load(Job& job);
   bool advance_loads();  // advances snapshot loads; whether any is not done
   void restore(Job& job, std::unique_ptr<Sequence> sequence);
+  void begin_prompt(Job& job);
+  bool begin_from_disk(Job& job);  // scheduler_disk.cpp, down to write_to_disk()
+  void restore_from_disk(Job& job, std::unique_ptr<Sequence> sequence);
+  bool continue_from_disk(Job& job, const Job::FromDisk& from);
+  void give_up_disk(Job& job, const std::string& error);
+  void begin_without(Job& job);
+  void write_to_disk(std::chrono::milliseconds unused_for) noexcept;
   void edit(Job& job);
   void continue_from_prefix(Job& job);
   void continue_from_history(Job& job);
   bool continue_from_edited(Job& job);  // scheduler_edits.cpp, down to read_anew()
   bool next_edit(Job& job);
   void read_anew(Job& job);
+  PlanBytes continued_bytes(const Job& job, long long read, long long all) const;
   bool reserve_more(Job& job, const PlanBytes& bytes);
   bool read_by_another(const Job& job) const;
   std::unique_ptr<Job> take_cancelled();
@@ -186,6 +202,10 @@ class Scheduler {
   std::uint64_t passed_over_ = 0;  // id of the oldest of them, if it got nothing in the last step; else 0
   std::vector<StepShare*> group_;  // shares of this step with the same StepResult
   SnapshotLoader loader_{returns_, [this] { wake(); }};
+  std::shared_ptr<DiskCache> disk_;  // nullptr: none
+  LoadSpeed load_speed_;
+  std::unique_ptr<DiskWriter> disk_writer_;
+  Clock::time_point next_write_{};  // nothing is written before
 };
 
 }  // namespace palimpsest

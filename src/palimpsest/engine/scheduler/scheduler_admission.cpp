@@ -82,18 +82,26 @@ void Scheduler::admit() {
       reserve(job);
       make_sequence(job);
       begin_text(job, {}, job.request.prompt);
-      if (!continue_from_edited(job)) {  // before limit_prefixes() evicts it: its pages are then shared
-        continue_from_history(job);
-        continue_from_prefix(job);
-      }
-      limit_prefixes();
-      if (job.request.memory) job.sequence->set_memory_log(job.memory.emplace().log);
-      if (job.request.resume != nullptr) begin_to_load(job);
-      if (!job.known_logits.empty()) advance(job, std::exchange(job.known_logits, {}));
+      if (job.request.memory) job.memory.emplace();
+      if (job.request.resume != nullptr)
+        begin_to_load(job);
+      else if (!begin_from_disk(job))
+        begin_prompt(job);
     } catch (...) {
       fail_job(job);
     }
   }
+}
+
+// From what is kept in memory, if anything is.
+void Scheduler::begin_prompt(Job& job) {
+  if (!continue_from_edited(job)) {  // before limit_prefixes() evicts it: its pages are then shared
+    continue_from_history(job);
+    continue_from_prefix(job);
+  }
+  limit_prefixes();
+  if (job.memory) job.sequence->set_memory_log(job.memory->log);
+  if (!job.known_logits.empty()) advance(job, std::exchange(job.known_logits, {}));
 }
 
 void Scheduler::reserve(const Job& job) {
@@ -145,8 +153,11 @@ void Scheduler::limit_prefixes() {
 }
 
 void Scheduler::begin_to_load(Job& job) {
+  limit_prefixes();
+  if (job.memory) job.sequence->set_memory_log(job.memory->log);
   if (job.holds_text()) job.text = job.request.resume->text().tokens;  // until restore()
-  job.loading = loader_.begin(std::move(job.request.resume), std::move(job.sequence), job.id);
+  auto open = [snapshot = std::move(job.request.resume)] { return snapshot->sequence_bytes(); };
+  job.loading = loader_.begin(std::move(open), std::move(job.sequence), job.id);
 }
 
 bool Scheduler::advance_loads() {
@@ -154,10 +165,18 @@ bool Scheduler::advance_loads() {
   for (auto& job : running_) {
     if (job->over || job->loading == nullptr) continue;
     try {
-      if (auto sequence = loader_.advance(job->loading))
-        restore(*job, std::move(sequence));
-      else
+      std::unique_ptr<Sequence> sequence;
+      try {
+        sequence = loader_.advance(job->loading);
+      } catch (const Error& error) {
+        if (!job->from_disk) throw;
+        give_up_disk(*job, error.what());
+        continue;
+      }
+      if (sequence == nullptr)
         waits = true;
+      else
+        job->from_disk ? restore_from_disk(*job, std::move(sequence)) : restore(*job, std::move(sequence));
     } catch (...) {
       fail_job(*job);
     }
@@ -231,6 +250,14 @@ bool Scheduler::reserve_more(Job& job, const PlanBytes& bytes) {
   return true;
 }
 
+// Of a request that continues from a history, or an edit of one: it has `read` tokens before it writes, and `all` at
+// its end.
+PlanBytes Scheduler::continued_bytes(const Job& job, long long read, long long all) const {
+  PlanBytes bytes = job.plan->bytes(read, all, true);
+  bytes.tables += text_bytes(all);
+  return bytes;
+}
+
 // If the prompt begins with a history, the sequence reads only the rest, if any; from then on its cache depends on more
 // than the prompt's tokens, so that it neither uses nor leaves prefixes.
 void Scheduler::continue_from_history(Job& job) {
@@ -242,9 +269,7 @@ void Scheduler::continue_from_history(Job& job) {
   const long long all = read + job.request.max_tokens;
   const int learned = decoder_->model().hyper().learned_positions;
   if (learned > 0 && all > learned + 1) return;
-  PlanBytes bytes = job.plan->bytes(read, all, true);
-  bytes.tables += text_bytes(all);
-  if (!reserve_more(job, bytes)) return;
+  if (!reserve_more(job, continued_bytes(job, read, all))) return;
   job.history->pin = history->pin;
   begin_text(job, history->tokens, history->next.rest);
   job.rest = std::move(history->next.rest);

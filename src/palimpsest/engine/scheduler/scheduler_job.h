@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "palimpsest/engine/scheduler/disk_cache.h"
 #include "palimpsest/engine/scheduler/prefix_cache.h"
 #include "palimpsest/engine/scheduler/request.h"
 #include "palimpsest/engine/scheduler/wait_estimate.h"
@@ -64,8 +65,16 @@ struct SchedulerJob {
   std::vector<double> pooled;             // [width] with Request::pooling: the sum so far, or the last row
   long long dropped_before = 0;           // Cache::dropped() of the snapshot's cache
   std::shared_ptr<SnapshotLoad> loading;  // while set it owns the sequence
-  bool kept = false;                      // a KeptSequence owns the sequence
-  struct Memory {                         // with Request::memory
+  std::string disk_key;                   // DiskCache::key_of
+  std::vector<DiskCache::File> on_disk;   // that may be loaded
+  struct FromDisk {                       // of `loading`, if it loads one of these
+    DiskCache::File file;
+    std::shared_ptr<DiskCache::Head> head = std::make_shared<DiskCache::Head>();
+    Clock::time_point begun = Clock::now();
+  };
+  std::optional<FromDisk> from_disk;
+  bool kept = false;  // a KeptSequence owns the sequence
+  struct Memory {     // with Request::memory
     std::shared_ptr<MemoryLog> log = std::make_shared<MemoryLog>(MemoryUpdate::kMaxChanges);
     Clock::time_point next = {};  // no update before
     Position reported = 0;        // tokens of the text in updates so far

@@ -140,7 +140,7 @@ void Scheduler::fail_share(Job& job) noexcept {
 // Keeps the prefix for other requests; without memory it does nothing.
 void Scheduler::keep_prefix(Job& job) noexcept {
   try {
-    prefixes_.keep(*job.prefix_key, job.request.prompt, job.sequence->tokens_read(), job.sequence->cache(),
+    prefixes_.keep(*job.prefix_key, job.request.prompt, job.sequence->tokens_read(), *job.sequence,
                    options_.prefix_bytes);
     limit_prefixes();
   } catch (...) {
@@ -210,6 +210,7 @@ bool Scheduler::step() {
   remove_finished();
   admit();
   const bool loading = advance_loads();
+  if (disk_writer_ != nullptr) write_to_disk(options_.disk.unused_for);
   share_out();
   long long prompt = 0, written = 0;
   int sequences = 0;  // that write

@@ -45,11 +45,14 @@ void WaitEstimate::ended(long long tokens, bool ended_early) {
   tokens_ = kKeptOfRequests * tokens_ + static_cast<double>(tokens);
 }
 
+double WaitEstimate::seconds_to_read(long long tokens) const {
+  return static_cast<double>(tokens) * weights_ * kPromptToken * reading_.value();
+}
+
 double WaitEstimate::seconds_of(const TokensLeft& left, int sequences) const {
   const double ends = ends_ / tokens_, max = static_cast<double>(left.write);
   const double written = -std::expm1(-ends * max) / ends;  // on average: many texts end before
-  return static_cast<double>(left.read) * weights_ * kPromptToken * reading_.value() +
-         written * seconds_of_written(sequences) * writing_.value();
+  return seconds_to_read(left.read) + written * seconds_of_written(sequences) * writing_.value();
 }
 
 double WaitEstimate::seconds_until_begun(std::span<const TokensLeft> running,
@@ -70,6 +73,12 @@ double WaitEstimate::seconds_until_begun(std::span<const TokensLeft> running,
     left.push_back(seconds_of(next, sequences));
   }
   return seconds;
+}
+
+void LoadSpeed::loaded(std::size_t bytes, double seconds) {
+  const double kept = std::exp(-seconds / kSeconds);
+  bytes_ = kept * bytes_ + static_cast<double>(bytes);
+  seconds_ = kept * seconds_ + seconds;
 }
 
 }  // namespace palimpsest

@@ -1,5 +1,5 @@
-// When the requests that wait now will have begun: from the tokens that running and waiting requests have to read and
-// to write, and from the measured time of both.
+// Estimates of time. When the requests that wait now will have begun: from the tokens that running and waiting requests
+// have to read and to write, and from the measured time of both.
 #pragma once
 
 #include <cstddef>
@@ -24,6 +24,8 @@ class WaitEstimate {
   // aborted.
   void ended(long long tokens, bool ended_early);
 
+  double seconds_to_read(long long tokens) const;  // of a prompt, if nothing else runs
+
   // Seconds until the last of `waiting` begins. They begin in this order, each when one ends, so that as many run as
   // now.
   double seconds_until_begun(std::span<const TokensLeft> running, std::span<const TokensLeft> waiting) const;
@@ -41,6 +43,17 @@ class WaitEstimate {
   double weights_;  // expected seconds of a step of one token
   Ratio reading_, writing_;
   double ends_, tokens_;  // of the last requests: a text ends with each token with the probability ends / tokens
+};
+
+// How fast kept caches are loaded from disk.
+class LoadSpeed {
+ public:
+  double seconds(std::size_t bytes) const { return static_cast<double>(bytes) * seconds_ / bytes_; }
+  void loaded(std::size_t bytes, double seconds);
+  void skipped() { seconds_ *= 0.95; }  // a file was not loaded: a disk that was slow is tried again in time
+
+ private:
+  double bytes_ = 500e6, seconds_ = 1;  // of the loads of the last 5 seconds; as expected before the first
 };
 
 }  // namespace palimpsest

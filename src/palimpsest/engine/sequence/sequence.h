@@ -126,6 +126,9 @@ class Sequence {
   // The cache and the evictor's state (engine/sequence/snapshot.h).
   // Requires: no drafts are left to accept().
   void save(ByteWriter& out) const;
+  // The same of a sequence that had this cache and state(). Another sequence may share() the cache meanwhile. Requires:
+  // the cache has pages, and the method a cache.
+  static void save(ByteWriter& out, const Cache& cache, std::span<const std::byte> state);
   // The first difference between the saved cache and the plan's (Cache::mismatch); empty: none.
   static std::string mismatch(const MethodPlan& plan, ByteReader in);
   void load(ByteReader& in);  // throws Error; the sequence is empty then
@@ -133,6 +136,8 @@ class Sequence {
   void load_tables(ByteReader& in);
   bool take_pages(int max) { return cache_->take_pages(max); }
   void load_pages(ByteReader& in);
+  // After a load: the next tokens belong to the prompt that the saved sequence was reading.
+  void continue_prompt() { continues_ = true; }
 
   const SessionOptions& options() const { return options_; }
   const Cache& cache() const { return *cache_; }

@@ -48,6 +48,12 @@ void Sequence::save(ByteWriter& out) const {
   evictor_.save(out);
 }
 
+void Sequence::save(ByteWriter& out, const Cache& cache, std::span<const std::byte> state) {
+  out.array(std::span<const TokenId>());  // RecomputeWindow
+  cache.save(out);
+  out.bytes(state);
+}
+
 std::string Sequence::mismatch(const MethodPlan& plan, ByteReader in) {
   static_cast<void>(in.array<TokenId>());
   return Cache::mismatch(plan.cache(), in);

@@ -6,7 +6,6 @@
 #include <cstring>
 
 #include "palimpsest/core/byte_stream.h"
-#include "palimpsest/core/checksum.h"
 #include "palimpsest/core/error.h"
 #include "palimpsest/core/new_file.h"
 #include "palimpsest/core/parse.h"
@@ -93,12 +92,10 @@ void serialize_snapshot(ByteWriter& out, const Model& model, const Sequence& seq
 bool write_snapshot(const std::string& path, const std::function<void(ByteWriter&)>& serialize, std::size_t max_bytes,
                     const std::string& name) {
   struct TooLarge {};
-  NewFile file(path, name);
-  Checksum sum;
+  ChecksummedFile file(path, name);
   std::size_t bytes = sizeof(std::uint64_t);
   std::vector<std::byte> buffer;  // most pieces are small
   const auto flush = [&] {
-    sum.add(buffer);
     file.write(buffer);
     buffer.clear();
   };
@@ -114,8 +111,6 @@ bool write_snapshot(const std::string& path, const std::function<void(ByteWriter
     return false;
   }
   flush();
-  const std::uint64_t checksum = sum.value();
-  file.write(std::as_bytes(std::span(&checksum, 1)));
   file.commit();
   return true;
 }

@@ -12,12 +12,9 @@ constexpr int kPagesAStep = 1024;  // pages taken per scheduler step: about 50 u
 
 }  // namespace
 
-SnapshotLoad::SnapshotLoad(std::shared_ptr<const Snapshot> snapshot, std::unique_ptr<Sequence> sequence,
+SnapshotLoad::SnapshotLoad(std::function<ByteReader()> open, std::unique_ptr<Sequence> sequence,
                            std::shared_ptr<SequenceReturns> returns)
-    : snapshot_(std::move(snapshot)),
-      sequence_(std::move(sequence)),
-      returns_(std::move(returns)),
-      rest_(snapshot_->sequence_bytes()) {
+    : open_(std::move(open)), sequence_(std::move(sequence)), returns_(std::move(returns)) {
   returns_->expect_one();
 }
 
@@ -29,6 +26,7 @@ SnapshotLoad::~SnapshotLoad() {
 void SnapshotLoad::work() noexcept {
   try {
     if (state_ == State::kReading) {
+      rest_ = open_();
       sequence_->load_tables(rest_);
       state_ = State::kTaking;
     } else {
@@ -50,11 +48,11 @@ SnapshotLoader::~SnapshotLoader() {
   if (thread_.joinable()) thread_.join();
 }
 
-std::shared_ptr<SnapshotLoad> SnapshotLoader::begin(std::shared_ptr<const Snapshot> snapshot,
+std::shared_ptr<SnapshotLoad> SnapshotLoader::begin(std::function<ByteReader()> open,
                                                     std::unique_ptr<Sequence> sequence, std::uint64_t id) {
   if (!thread_.joinable()) thread_ = std::jthread([this](std::stop_token stop) { run(std::move(stop)); });
   std::shared_ptr<SnapshotLoad> load(
-      new SnapshotLoad(std::move(snapshot), std::move(sequence), returns_));  // NOLINT: private
+      new SnapshotLoad(std::move(open), std::move(sequence), returns_));  // NOLINT: private
   hand_over(load);
   load->id_ = id;  // after an exception the reservation is still the caller's
   return load;
@@ -83,6 +81,11 @@ std::unique_ptr<Sequence> SnapshotLoader::advance(const std::shared_ptr<Snapshot
     default:
       return nullptr;
   }
+}
+
+std::unique_ptr<Sequence> SnapshotLoader::take_back(SnapshotLoad& load) {
+  load.sequence_->clear();
+  return std::move(load.sequence_);
 }
 
 void SnapshotLoader::run(std::stop_token stop) {

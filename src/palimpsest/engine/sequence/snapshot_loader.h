@@ -1,7 +1,7 @@
-// Loads sequences from snapshots on its own thread; only the stepping thread takes pages:
+// Loads saved sequences on its own thread; only the stepping thread takes pages:
 //
 //   begin()                                        stepping thread
-//   reads and checks slot tables                   loader's thread
+//   opens; reads and checks slot tables                   loader's thread
 //   advance(): takes pages, some in each step      stepping thread
 //   copies keys and values                         loader's thread
 //   advance(): returns the sequence                stepping thread
@@ -33,15 +33,15 @@ class SnapshotLoad {
  private:
   friend class SnapshotLoader;
   enum class State { kReading, kTaking, kCopying, kDone, kFailed };
-  SnapshotLoad(std::shared_ptr<const Snapshot> snapshot, std::unique_ptr<Sequence> sequence,
+  SnapshotLoad(std::function<ByteReader()> open, std::unique_ptr<Sequence> sequence,
                std::shared_ptr<SequenceReturns> returns);
   void work() noexcept;  // loader's thread: reads tables, or copies pages
 
-  std::shared_ptr<const Snapshot> snapshot_;
+  std::function<ByteReader()> open_;
   std::unique_ptr<Sequence> sequence_;
   std::uint64_t id_ = 0;  // of the request
   std::shared_ptr<SequenceReturns> returns_;
-  ByteReader rest_;
+  ByteReader rest_{std::span<const std::byte>(), ""};
   std::atomic<State> state_ = State::kReading;
   std::string error_;
 };
@@ -52,11 +52,15 @@ class SnapshotLoader {
   SnapshotLoader(std::shared_ptr<SequenceReturns> returns, std::function<void()> wake);
   ~SnapshotLoader();  // waits for the current work()
 
-  // Starts to load a checked snapshot into a new sequence of request `id`. begin() and advance(): stepping thread only.
-  std::shared_ptr<SnapshotLoad> begin(std::shared_ptr<const Snapshot> snapshot, std::unique_ptr<Sequence> sequence,
+  // Starts to load what `open` returns, the saved form of a sequence and its checksum (Snapshot::sequence_bytes), into
+  // a new sequence of request `id`. `open` is called on the loader's thread; it may throw. These functions are the
+  // stepping thread's.
+  std::shared_ptr<SnapshotLoad> begin(std::function<ByteReader()> open, std::unique_ptr<Sequence> sequence,
                                       std::uint64_t id);
   // The sequence; nullptr: not done. Throws Error if the load failed.
   std::unique_ptr<Sequence> advance(const std::shared_ptr<SnapshotLoad>& load);
+  // After that Error: the sequence, empty. Its request keeps what it reserved.
+  static std::unique_ptr<Sequence> take_back(SnapshotLoad& load);
 
  private:
   void hand_over(std::shared_ptr<SnapshotLoad> load);

@@ -104,7 +104,7 @@ class AnthropicWriter final : public ReplyWriter {
                 {"cache_creation_input_tokens", 0},
                 {"cache_read_input_tokens", usage.cached_tokens},
                 {"output_tokens", usage.completion_tokens}};
-    if (usage.reused_tokens > 0) out["reused_tokens"] = usage.reused_tokens, out["edited_tokens"] = usage.edited_tokens;
+    add_origin(usage, out);
     if (!usage.method.empty()) {
       out["evicted_tokens"] = usage.evicted_tokens;
       out["cache_method"] = usage.method;

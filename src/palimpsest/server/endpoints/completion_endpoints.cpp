@@ -30,7 +30,7 @@ std::size_t prompt_tokens(CompletionInput input, ServedModel model) {
 ResponsesRequest responses_request(const HttpCall& call, const Json& body) {
   const std::string previous = JsonFields(body).text("previous_response_id", "");
   const Json items =
-      previous.empty() ? Json::array() : call.service->responses().items(previous, call.key(), "previous_response_id");
+      previous.empty() ? Json::array() : call.host.responses().items(previous, call.key(), "previous_response_id");
   return read_responses(body, items, call.model());
 }
 
@@ -113,11 +113,11 @@ void count_response_tokens(const HttpCall& call) {
 }
 
 void show_response(const HttpCall& call) {
-  call.reply(call.service->responses().response(call.name(), call.key()));
+  call.reply(call.host.responses().response(call.name(), call.key()));
 }
 
 void remove_response(const HttpCall& call) {
-  call.service->responses().remove(call.name(), call.key());
+  call.host.responses().remove(call.name(), call.key());
   call.reply({{"id", call.name()}, {"object", "response"}, {"deleted", true}});
 }
 

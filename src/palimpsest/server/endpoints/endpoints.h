@@ -32,6 +32,8 @@ void ollama_embeddings(const HttpCall& call);
 // model_endpoints.cpp: the model and the server's state. Names and fields are llama-server's and vLLM's.
 void list_models(const HttpCall& call);
 void show_model(const HttpCall& call);
+void load_model(const HttpCall& call);
+void unload_model(const HttpCall& call);
 void list_methods(const HttpCall& call);
 void tokenize(const HttpCall& call);
 void detokenize(const HttpCall& call);
@@ -42,7 +44,7 @@ void list_slots(const HttpCall& call);
 void show_health(const HttpCall& call);
 void show_metrics(const HttpCall& call);
 
-// ollama_model_endpoints.cpp: this server has one model, which is always loaded.
+// ollama_model_endpoints.cpp
 void ollama_tags(const HttpCall& call);
 void ollama_ps(const HttpCall& call);
 void ollama_show(const HttpCall& call);

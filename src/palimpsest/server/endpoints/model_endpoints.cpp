@@ -23,21 +23,60 @@ Json piece_json(const std::string& piece) {
   return whole_characters(piece) == piece ? Json(piece) : bytes_json(piece);
 }
 
-Json model_json(const ServedModel& model, std::time_t created) {
-  return {{"id", model.name},
-          {"object", "model"},
-          {"created", created},
-          {"owned_by", "palimpsest"},
-          {"aliases", model.aliases}};
+const char* name_of(ModelHost::Status status) {
+  switch (status) {
+    case ModelHost::Status::kLoading:
+      return "loading";
+    case ModelHost::Status::kLoaded:
+      return "loaded";
+    case ModelHost::Status::kFailed:
+      return "failed";
+    default:
+      return "unloaded";
+  }
 }
 
-Json anthropic_model_json(const ServedModel& model, std::time_t created) {
-  return {{"type", "model"},
-          {"id", model.name},
-          {"display_name", model.name},
-          {"created_at", iso_time(created)},
-          {"lifecycle", "active"},
-          {"max_input_tokens", model.vocabulary->trained_context()}};
+// As llama-server's router tells it.
+Json status_json(const ModelHost::Shown& shown) {
+  Json out = {{"value", name_of(shown.status)}};
+  if (!shown.error.empty()) out["failed"] = true, out["error"] = shortened(without_folders(shown.error));
+  return out;
+}
+
+Json model_json(const HttpCall& call, const ModelHost::Shown& shown, bool many) {
+  Json out = {{"id", shown.model.name},
+              {"object", "model"},
+              {"created", call.started},
+              {"owned_by", "palimpsest"},
+              {"aliases", many ? std::vector<std::string>() : shown.service->model().aliases}};
+  if (many) out["status"] = status_json(shown);
+  return out;
+}
+
+Json anthropic_model_json(const HttpCall& call, const ModelHost::Shown& shown, bool) {
+  Json out = {{"type", "model"},
+              {"id", shown.model.name},
+              {"display_name", shown.model.name},
+              {"created_at", iso_time(call.started)},
+              {"lifecycle", "active"}};
+  if (shown.service != nullptr) out["max_input_tokens"] = shown.service->model().vocabulary->trained_context();
+  return out;
+}
+
+Json shown_json(const HttpCall& call, const ModelHost::Shown& shown) {
+  return (is_anthropic(call.in) ? anthropic_model_json : model_json)(call, shown, !call.host.has_one());
+}
+
+// The body's "model", which is known.
+std::string named_model(const HttpCall& call) {
+  const Json body = parse_json(call.in.body);
+  JsonFields fields(body);
+  fields.need("model");
+  const std::string name = fields.text("model", "");
+  fields.end();
+  if (call.host.has_one()) fail_field("model", "this server has one model: start it with --models-dir for more");
+  call.host.find(name);
+  return name;
 }
 
 }  // namespace
@@ -142,17 +181,31 @@ void list_slots(const HttpCall& call) {
 }
 
 void list_models(const HttpCall& call) {
-  if (is_anthropic(call.in)) {
-    const Json model = anthropic_model_json(call.model(), call.started);
-    return call.reply(
-        {{"data", Json::array({model})}, {"has_more", false}, {"first_id", model["id"]}, {"last_id", model["id"]}});
-  }
-  call.reply({{"object", "list"}, {"data", Json::array({model_json(call.model(), call.started)})}});
+  Json list = Json::array();
+  for (const ModelHost::Shown& shown : call.host.show()) list.push_back(shown_json(call, shown));
+  if (!is_anthropic(call.in)) return call.reply({{"object", "list"}, {"data", std::move(list)}});
+  const Json first = list.empty() ? Json(nullptr) : list.front()["id"], last = list.empty() ? first : list.back()["id"];
+  call.reply({{"data", std::move(list)}, {"has_more", false}, {"first_id", first}, {"last_id", last}});
 }
 
 void show_model(const HttpCall& call) {
-  if (!call.model().has_name(call.name())) throw no_model(call.name(), call.model());
-  call.reply((is_anthropic(call.in) ? anthropic_model_json : model_json)(call.model(), call.started));
+  if (call.host.has_one() && !call.model().has_name(call.name())) throw no_model(call.name(), call.model());
+  if (!call.host.has_one()) call.host.find(call.name());
+  for (const ModelHost::Shown& shown : call.host.show())
+    if (call.host.has_one() || shown.model.name == call.name()) return call.reply(shown_json(call, shown));
+  throw error_of_status(404);  // its file was removed now
+}
+
+void load_model(const HttpCall& call) {
+  call.host.lease(named_model(call), [&] {
+    if (call.in.is_connection_closed()) throw ApiError(499, "client_closed_request", "the client disconnected");
+  });
+  call.reply({{"success", true}});
+}
+
+void unload_model(const HttpCall& call) {
+  call.host.unload(named_model(call));
+  call.reply({{"success", true}});
 }
 
 void list_methods(const HttpCall& call) {
@@ -172,8 +225,8 @@ void list_methods(const HttpCall& call) {
 }
 
 void show_health(const HttpCall& call) {
-  if (call.service->failed()) throw ApiError(500, "server_error", "the scheduler stopped: see the log");
-  if (call.service->closed()) throw ApiError(503, "server_error", "the server is shutting down", "", "shutting_down");
+  if (call.host.failed()) throw ApiError(500, "server_error", "the scheduler stopped: see the log");
+  if (call.host.closed()) throw ApiError(503, "server_error", "the server is shutting down", "", "shutting_down");
   call.reply({{"status", "ok"}});
 }
 

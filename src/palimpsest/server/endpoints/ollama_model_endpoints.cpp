@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <ctime>
 #include <filesystem>
 #include <map>
 
+#include "palimpsest/core/error.h"
 #include "palimpsest/core/gguf_file.h"
 #include "palimpsest/core/letter_case.h"
 #include "palimpsest/core/sha256.h"
@@ -83,31 +85,32 @@ void read_metadata(const GgufFile& file, ModelFile& out) {
   out.info["general.parameter_count"] = static_cast<long long>(out.parameters);
 }
 
-ModelFile model_file(const HttpCall& call) {
-  const Model& model = call.service->scheduler().decoder().model();
-  ModelFile out{.digest = sha256_hex(model.hyper().name), .modified = iso_time()};
-  if (!model.path().empty()) {
-    const GgufFile file = GgufFile::open(model.path());
+ModelFile model_file(const std::string& path, const std::string& name) {
+  ModelFile out{.digest = sha256_hex(name), .modified = iso_time()};
+  std::string architecture = "unknown";
+  if (!path.empty()) {
+    const GgufFile file = GgufFile::open(path);
+    if (const auto read = file.text("general.architecture")) architecture = printable(*read);
     out.digest = digest_of(file);
     read_weights(file, out);
     read_metadata(file, out);
     std::error_code error;
-    const auto written = std::chrono::file_clock::to_sys(std::filesystem::last_write_time(model.path(), error));
+    const auto written = std::chrono::file_clock::to_sys(std::filesystem::last_write_time(path, error));
     if (!error)
       out.modified = iso_time(std::chrono::system_clock::to_time_t(
           std::chrono::time_point_cast<std::chrono::system_clock::duration>(written)));
   }
   out.details = {{"parent_model", ""},
                  {"format", "gguf"},
-                 {"family", model.hyper().architecture},
-                 {"families", Json::array({model.hyper().architecture})},
+                 {"family", architecture},
+                 {"families", Json::array({architecture})},
                  {"parameter_size", short_count(out.parameters)},
                  {"quantization_level", out.type}};
   return out;
 }
 
-Json entry(const HttpCall& call, const ModelFile& file) {
-  const std::string name = call.model().name + ":latest";
+Json entry(const std::string& model, const ModelFile& file) {
+  const std::string name = model + ":latest";
   return {{"name", name}, {"model", name}, {"size", file.size}, {"digest", file.digest}, {"details", file.details}};
 }
 
@@ -132,18 +135,31 @@ std::string parameters_of(const ServedModel& model) {
 }  // namespace
 
 void ollama_tags(const HttpCall& call) {
-  const ModelFile file = model_file(call);
-  Json one = entry(call, file);
-  one["modified_at"] = file.modified;
-  call.reply({{"models", Json::array({std::move(one)})}});
+  Json list = Json::array();
+  for (const ModelHost::Shown& shown : call.host.show()) {
+    try {
+      const ModelFile file = model_file(shown.model.path, shown.model.name);
+      Json one = entry(shown.model.name, file);
+      one["modified_at"] = file.modified;
+      list.push_back(std::move(one));
+    } catch (const Error&) {  // damaged, or removed now: it cannot be used
+    }
+  }
+  call.reply({{"models", std::move(list)}});
 }
 
 void ollama_ps(const HttpCall& call) {
-  Json one = entry(call, model_file(call));
-  one["expires_at"] = kNever;
-  one["size_vram"] = 0;
-  one["context_length"] = call.hyper().trained_context;
-  call.reply({{"models", Json::array({std::move(one)})}});
+  Json list = Json::array();
+  for (const ModelHost::Shown& shown : call.host.show()) {
+    if (shown.service == nullptr) continue;
+    const Model& model = shown.service->scheduler().decoder().model();
+    Json one = entry(shown.model.name, model_file(model.path(), shown.model.name));
+    one["expires_at"] = shown.left ? iso_time(std::time(nullptr) + shown.left->count() / 1000) : kNever;
+    one["size_vram"] = 0;
+    one["context_length"] = model.hyper().trained_context;
+    list.push_back(std::move(one));
+  }
+  call.reply({{"models", std::move(list)}});
 }
 
 void ollama_show(const HttpCall& call) {
@@ -155,7 +171,7 @@ void ollama_show(const HttpCall& call) {
   fields.ignore({"verbose", "system", "template", "options"});
   fields.end();
   check_model(without_latest(name), model);
-  const ModelFile file = model_file(call);
+  const ModelFile file = model_file(call.service->scheduler().decoder().model().path(), model.name);
   const std::string text = model.chat_template == nullptr ? "" : model.chat_template->source();
   call.reply({{"modelfile", fmt::format("# {}\nFROM {}\n", name, model.name)},
               {"parameters", parameters_of(model)},

@@ -10,6 +10,7 @@
 
 #include "palimpsest/server/apis/reply_writers.h"
 #include "palimpsest/server/endpoints/endpoints.h"
+#include "palimpsest/server/endpoints/requested_model.h"
 #include "palimpsest/server/http/access.h"
 #include "palimpsest/server/http/web_guard.h"
 #include "palimpsest/server/log.h"
@@ -52,52 +53,56 @@ void without_throwing(Action action) noexcept {
   }
 }
 
+enum class Needs { kNoModel, kModel, kRun };  // kRun: the model runs; refused while the server shuts down
+
 struct Route {
   Endpoint endpoint;
   void (*handler)(const HttpCall& call);
-  bool runs_model = false;  // refused while the server shuts down
+  Needs needs = Needs::kModel;
 };
 
 const std::vector<Route>& routes() {
   static const std::vector<Route> all = {
-      {{"POST", "/v1/chat/completions"}, complete_chat, true},
+      {{"POST", "/v1/chat/completions"}, complete_chat, Needs::kRun},
       {{"POST", "/v1/chat/completions/input_tokens"}, count_chat_tokens},
-      {{"POST", "/v1/completions"}, complete_text, true},
-      {{"POST", "/completion"}, llama_completion, true},
-      {{"POST", "/infill"}, llama_infill, true},
-      {{"POST", "/v1/responses"}, create_response, true},
+      {{"POST", "/v1/completions"}, complete_text, Needs::kRun},
+      {{"POST", "/completion"}, llama_completion, Needs::kRun},
+      {{"POST", "/infill"}, llama_infill, Needs::kRun},
+      {{"POST", "/v1/responses"}, create_response, Needs::kRun},
       {{"POST", "/v1/responses/input_tokens"}, count_response_tokens},
-      {{"GET", "/v1/responses/NAME"}, show_response},
-      {{"DELETE", "/v1/responses/NAME"}, remove_response},
-      {{"POST", "/v1/messages"}, create_message, true},
+      {{"GET", "/v1/responses/NAME"}, show_response, Needs::kNoModel},
+      {{"DELETE", "/v1/responses/NAME"}, remove_response, Needs::kNoModel},
+      {{"POST", "/v1/messages"}, create_message, Needs::kRun},
       {{"POST", "/v1/messages/count_tokens"}, count_message_tokens},
-      {{"POST", "/v1/embeddings"}, embed, true},
-      {{"POST", "/v1/rerank"}, rerank, true},
+      {{"POST", "/v1/embeddings"}, embed, Needs::kRun},
+      {{"POST", "/v1/rerank"}, rerank, Needs::kRun},
       {{"POST", "/tokenize"}, tokenize},
       {{"POST", "/detokenize"}, detokenize},
       {{"POST", "/apply-template"}, apply_template},
-      {{"GET", "/v1/models"}, list_models},
-      {{"GET", "/v1/models/NAME", false}, show_model},
+      {{"GET", "/v1/models"}, list_models, Needs::kNoModel},
+      {{"GET", "/v1/models/NAME", false}, show_model, Needs::kNoModel},
+      {{"POST", "/models/load"}, load_model, Needs::kNoModel},
+      {{"POST", "/models/unload"}, unload_model, Needs::kNoModel},
       {{"GET", "/v1/methods"}, list_methods},
-      {{"GET", "/v1/sessions"}, list_sessions},
+      {{"GET", "/v1/sessions"}, list_sessions, Needs::kNoModel},
       {{"GET", "/v1/sessions/NAME/memory"}, show_session_memory},
-      {{"POST", "/v1/sessions/NAME/edit"}, edit_session, true},
-      {{"POST", "/close_session"}, close_session},
-      {{"GET", "/health"}, show_health},
+      {{"POST", "/v1/sessions/NAME/edit"}, edit_session, Needs::kRun},
+      {{"POST", "/close_session"}, close_session, Needs::kNoModel},
+      {{"GET", "/health"}, show_health, Needs::kNoModel},
       {{"GET", "/metrics"}, show_metrics},
       {{"GET", "/props"}, show_properties},
       {{"GET", "/slots"}, list_slots},
       {{"GET", "/tokenizer_info"}, show_tokenizer},
-      {{"GET", "/", false}, show_page},
-      {{"DELETE", "/v1/sessions/NAME"}, remove_session},
-      {{"POST", "/api/chat"}, ollama_chat, true},
-      {{"POST", "/api/generate"}, ollama_generate, true},
-      {{"POST", "/api/embed"}, ollama_embed, true},
-      {{"POST", "/api/embeddings"}, ollama_embeddings, true},
-      {{"GET", "/api/tags"}, ollama_tags},
-      {{"GET", "/api/ps"}, ollama_ps},
+      {{"GET", "/", false}, show_page, Needs::kNoModel},
+      {{"DELETE", "/v1/sessions/NAME"}, remove_session, Needs::kNoModel},
+      {{"POST", "/api/chat"}, ollama_chat, Needs::kRun},
+      {{"POST", "/api/generate"}, ollama_generate, Needs::kRun},
+      {{"POST", "/api/embed"}, ollama_embed, Needs::kRun},
+      {{"POST", "/api/embeddings"}, ollama_embeddings, Needs::kRun},
+      {{"GET", "/api/tags"}, ollama_tags, Needs::kNoModel},
+      {{"GET", "/api/ps"}, ollama_ps, Needs::kNoModel},
       {{"POST", "/api/show"}, ollama_show},
-      {{"GET", "/api/version"}, ollama_version},
+      {{"GET", "/api/version"}, ollama_version, Needs::kNoModel},
   };
   return all;
 }
@@ -135,17 +140,19 @@ Http::HandlerWithContentReader with_body(Handler handler, std::size_t max_body) 
   };
 }
 
-void add_route(Http& http, const Route& route, const std::shared_ptr<Service>& service, const ServerOptions& options,
+void add_route(Http& http, const Route& route, const std::shared_ptr<ModelHost>& host, const ServerOptions& options,
                std::time_t started) {
-  const auto handler = [&route, service, options, started](const In& in, Out& out) {
+  const auto handler = [&route, host, options, started](const In& in, Out& out) {
+    std::shared_ptr<Service> service = host->only();
     try {
-      if (route.runs_model && service->closed())
+      if (route.needs == Needs::kRun && host->closed())
         throw ApiError(503, "server_error", "the server is shutting down: try another, or again later", "",
                        "shutting_down");
-      route.handler({service, options, in, out, started});
+      if (service == nullptr && route.needs != Needs::kNoModel) service = requested_model(*host, in);
+      route.handler({*host, service, options, in, out, started});
     } catch (...) {
       const ApiError error = current_error();
-      if (error.status() == 429) {
+      if (error.status() == 429 && service != nullptr) {
         ++service->metrics()->rejected;
         out.set_header("Retry-After", retry_after(service->scheduler()));
       }
@@ -176,8 +183,8 @@ bool is_anthropic(const httplib::Request& in) {
   return path == "/messages" || path.starts_with("/messages/") || in.has_header("anthropic-version");
 }
 
-void add_routes(Http& http, const std::shared_ptr<Service>& service, const ServerOptions& options) {
-  http.set_pre_routing_handler([service, options](const In& in, Out& out) {
+void add_routes(Http& http, const std::shared_ptr<ModelHost>& host, const ServerOptions& options) {
+  http.set_pre_routing_handler([options](const In& in, Out& out) {
     log_begin();
     const std::string id = new_id("req-");
     log_fields()["request_id"] = id;
@@ -215,7 +222,7 @@ void add_routes(Http& http, const std::shared_ptr<Service>& service, const Serve
   });
 
   const std::time_t started = std::time(nullptr);
-  for (const Route& route : routes()) add_route(http, route, service, options, started);
+  for (const Route& route : routes()) add_route(http, route, host, options, started);
 }
 
 std::vector<Endpoint> endpoints() {

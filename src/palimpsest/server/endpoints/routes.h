@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "palimpsest/server/http/http_types.h"
+#include "palimpsest/server/model_host.h"
 #include "palimpsest/server/server_options.h"
-#include "palimpsest/server/service.h"
 
 namespace palimpsest {
 
@@ -17,6 +17,6 @@ struct Endpoint {
 };
 std::vector<Endpoint> endpoints();
 
-void add_routes(httplib::Server& http, const std::shared_ptr<Service>& service, const ServerOptions& options);
+void add_routes(httplib::Server& http, const std::shared_ptr<ModelHost>& host, const ServerOptions& options);
 
 }  // namespace palimpsest

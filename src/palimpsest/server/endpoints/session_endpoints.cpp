@@ -150,7 +150,7 @@ void close_session(const HttpCall& call) {
   if (session.empty() || session.size() > kMaxSessionId)
     fields.refuse("session_id", "must have 1 to {} bytes", kMaxSessionId);
   fields.end();
-  call.service->scheduler().close_session(session, call.key());
+  call.host.close_session(session, call.key());
   call.reply({{"session_id", session}, {"closed", true}});
 }
 

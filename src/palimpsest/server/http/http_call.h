@@ -6,13 +6,15 @@
 #include <memory>
 
 #include "palimpsest/server/http/api_keys.h"
+#include "palimpsest/server/model_host.h"
 #include "palimpsest/server/server_options.h"
-#include "palimpsest/server/service.h"
 
 namespace palimpsest {
 
 struct HttpCall {
-  const std::shared_ptr<Service>& service;
+  ModelHost& host;
+  const std::shared_ptr<Service>&
+      service;  // of the request's model; nullptr if its route needs none and there are many
   const ServerOptions& options;
   const httplib::Request& in;
   httplib::Response& out;
@@ -23,7 +25,7 @@ struct HttpCall {
   std::string name() const { return in.matches[1]; }  // in the path
   // Clients of different keys share no sessions, caches and stored responses.
   int key() const { return number_of_key(in, options.api_keys); }
-  Sessions& sessions() const { return service->sessions(key()); }
+  Sessions& sessions() const { return host.sessions(key()); }
   std::string request_id() const { return out.get_header_value("X-Request-Id"); }
   void reply(const Json& value) const { out.set_content(dump(value), "application/json"); }
   // Throws ApiError if nothing more comes of a wait for the scheduler.

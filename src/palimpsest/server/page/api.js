@@ -14,7 +14,9 @@ async function failure(response) {
   return Object.assign(new Error(message), {status: response.status});
 }
 
+// Of the chosen model, where the server has many.
 export async function get(path) {
+  if (settings.model) path += `${path.includes("?") ? "&" : "?"}model=${encodeURIComponent(settings.model)}`;
   const response = await fetch(path, {headers: headers()});
   if (!response.ok) throw await failure(response);
   return response.json();
@@ -51,6 +53,7 @@ export function cacheOf(method, budget) {
 // `seed`: if the settings have none. `view`: the head whose slots and scores the events tell, {layer, head}; true: none.
 export function request(messages, {cache, chats, attempt, session, seed, view}) {
   const body = {stream: true, stream_options: {include_usage: true}, return_progress: true, memory_events: settings.memory && view};
+  if (settings.model) body.model = settings.model;
   numbers(body, ["temperature", "top_p", "top_k", "min_p", "seed", "max_tokens"]);
   body.seed ??= seed;
   if (body.seed !== undefined) body.seed += attempt;

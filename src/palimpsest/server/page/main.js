@@ -6,6 +6,7 @@ import {$, h, notice, visible} from "./dom.js";
 import {dropMemories, fetchMemory, hasMemory, keepMemory, loadMemoryKeys, memoryOf, newMemory} from "./memories.js";
 import {MemoryPane} from "./memory_pane.js";
 import {messageElement} from "./messages.js";
+import {loadModels} from "./models.js";
 import {fillSettings, setSampling} from "./settings.js";
 import {answerOf, conversations, newConversation, newId, saveConversations, saveSettings, settings} from "./store.js";
 
@@ -220,9 +221,10 @@ function openSettings(focus) {
 
 async function connect() {
   try {
+    await loadModels(connect);
     const props = await get("/props");
     chats = Boolean(props.chat_template);
-    $("model").textContent = visible(props.model_alias);
+    if (!settings.model) $("model").textContent = visible(props.model_alias);
     setSampling(props.default_generation_settings.params);
     await loadMethods(props.cache);
     notice("");

@@ -4,7 +4,7 @@ import {notice} from "./dom.js";
 const kConversations = "palimpsest.conversations", kSettings = "palimpsest.settings";
 
 export const defaults = {
-  key: "", theme: "", system: "", temperature: "", top_p: "", top_k: "", min_p: "", seed: "", max_tokens: "512",
+  key: "", model: "", theme: "", system: "", temperature: "", top_p: "", top_k: "", min_p: "", seed: "", max_tokens: "512",
   method: "", budget: "", method2: "", budget2: "", tools: "", session: "", memory: true, compare: false,
 };
 

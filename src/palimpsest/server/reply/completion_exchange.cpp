@@ -116,6 +116,7 @@ class Exchange {
     Json& line = log_fields();
     line["prompt_tokens"] = usage_.prompt_tokens;
     line["cached"] = usage_.cached_tokens;
+    if (usage_.disk_tokens > 0) line["from_disk"] = usage_.disk_tokens;
     if (usage_.reused_tokens > 0) line["reused"] = usage_.reused_tokens, line["edited"] = usage_.edited_tokens;
     line["tokens"] = usage_.completion_tokens;
     line["evicted"] = usage_.evicted_tokens;
@@ -219,6 +220,7 @@ class Exchange {
     usage_.method = event.usage.method;
     if (event.choice % request_.n == 0) {  // count each prompt once
       usage_.cached_tokens += event.usage.cached;
+      usage_.disk_tokens += event.usage.from_disk;
       usage_.reused_tokens += event.usage.reused;
       usage_.edited_tokens += event.usage.edited;
     }

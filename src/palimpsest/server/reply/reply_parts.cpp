@@ -42,9 +42,14 @@ ApiError error_of(Finish finish, const Usage& usage) {
   }
 }
 
+void add_origin(const ReplyUsage& usage, Json& out) {
+  if (usage.disk_tokens > 0) out["disk_tokens"] = usage.disk_tokens;
+  if (usage.reused_tokens > 0) out["reused_tokens"] = usage.reused_tokens, out["edited_tokens"] = usage.edited_tokens;
+}
+
 Json cached_json(const ReplyUsage& usage) {
   Json out = {{"cached_tokens", usage.cached_tokens}};
-  if (usage.reused_tokens > 0) out["reused_tokens"] = usage.reused_tokens, out["edited_tokens"] = usage.edited_tokens;
+  add_origin(usage, out);
   return out;
 }
 

@@ -18,8 +18,8 @@ struct ReplyHead {  // shared by all objects of one reply
 };
 
 struct ReplyUsage {
-  long long prompt_tokens = 0, cached_tokens = 0, reused_tokens = 0, edited_tokens = 0, completion_tokens = 0,
-            evicted_tokens = 0;
+  long long prompt_tokens = 0, cached_tokens = 0, disk_tokens = 0, reused_tokens = 0, edited_tokens = 0,
+            completion_tokens = 0, evicted_tokens = 0;
   DraftCounts drafts;
   std::string method;  // of the cache
   double queue_ms = 0, ttft_ms = 0, total_ms = 0;
@@ -35,6 +35,8 @@ struct Choice {
   Usage usage = {};            // of this choice
 };
 
+// Where cached tokens came from, unless it is memory as it was.
+void add_origin(const ReplyUsage& usage, Json& out);
 // "stop", "length" or "tool_calls" (the reply `calls` a tool); nullptr: failed or cancelled.
 const char* finish_reason(Finish finish, bool calls = false);
 // Why a reply has no finish reason.
