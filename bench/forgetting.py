@@ -20,7 +20,7 @@ from real_models import wilson
 
 BOOK = "shelley-frankenstein.txt"
 TASKS = ["facts", "turns", "corrected", "users", "password", "constants", "babi qa1", "facts, known", "multi-key, known", "format, far", "secret, near", "secret, far", "tool call",
-         "tool call, form", "tool call, grammar", "code", "repetition", "written", "text"]
+         "tool call, JSON", "tool call, grammar", "code", "repetition", "written", "text"]
 METHODS = ["auto", "keydiff, shares", "h2o, shares", "keydiff", "h2o", "snapkv", "critical", "streaming", "random", "tova", "lagkv", "kvzip", "expected-attention", "keydiff, q4"]
 GROUPS = {"unknown": "asked after", "known": "known", "instructions": "instructions", "work": "tools, code", "written": "distinct triples", "text": "text, nats"}
 

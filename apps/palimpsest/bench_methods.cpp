@@ -186,8 +186,7 @@ class Bench {
         {"samples", std::to_string(flags_.quick ? std::min<long long>(flags_.samples, kQuickSamples) : flags_.samples)},
         {"seed", std::to_string(flags_.seed)}};
     std::vector<std::string> words;
-    for (const std::string& word : split(run, ' '))
-      words.push_back(filled_command(word, values));
+    for (const std::string& word : split(run, ' ')) words.push_back(filled_command(word, values));
     const char* const more = method.method.find(':') == std::string::npos ? ":" : ",";
     for (const std::string& word :
          {std::string("-m"), flags_.model.path, std::string("-t"), std::to_string(flags_.threads),
@@ -299,7 +298,7 @@ class Bench {
   std::vector<SuiteTask> tasks_;
   std::vector<double> shares_;
   std::optional<ResultsFile> results_;
-  std::map<std::string, json> known_;                     // lines by command
+  std::map<std::string, json> known_;                   // lines by command
   std::set<std::pair<std::string, std::string>> said_;  // commands and tasks that have a line
   std::map<std::string, bool> solved_;
   std::vector<std::string> left_out_;  // tasks, and why
@@ -358,7 +357,8 @@ void add_bench_methods(CLI::App& bench, Action& action) {
       ->type_name("FILE")
       ->default_str("included stories");
   command
-      ->add_option("--data", flags->data, "folder of tasks/babi and tasks/longbench; tasks without their files are left out")
+      ->add_option("--data", flags->data,
+                   "folder with tasks/babi and tasks/longbench; tasks without their files are left out")
       ->type_name("FOLDER")
       ->envname("PALIMPSEST_SHARED");
   command->add_option("--suite", flags->suite, "JSON file of more tasks and methods (docs/add-to-the-benchmark.md)")

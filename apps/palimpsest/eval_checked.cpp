@@ -76,7 +76,8 @@ TextBlock judged_loss(Session& full, const Prompt& prompt, std::size_t question,
 
 nlohmann::json interval_json(const Marks& marks, const std::string& name) {
   const Interval interval = marks.interval();
-  return {{name, finite(interval.mean)}, {name + "_low", finite(interval.low)}, {name + "_high", finite(interval.high)}};
+  return {
+      {name, finite(interval.mean)}, {name + "_low", finite(interval.low)}, {name + "_high", finite(interval.high)}};
 }
 
 nlohmann::json checked_json(const Questioner& questioner, const Questioner::Run& run, const CheckedRun& got) {
@@ -96,15 +97,17 @@ nlohmann::json checked_json(const Questioner& questioner, const Questioner::Run&
 
 std::string percent_text(const Marks& marks) {
   const Interval share = marks.interval();
-  return fmt::format("{:.1f}%{}", 100 * share.mean,
-                     std::isfinite(share.low) ? fmt::format(" [{:.1f}, {:.1f}]", 100 * share.low, 100 * share.high) : "");
+  return fmt::format(
+      "{:.1f}%{}", 100 * share.mean,
+      std::isfinite(share.low) ? fmt::format(" [{:.1f}, {:.1f}]", 100 * share.low, 100 * share.high) : "");
 }
 
 void print_checked(const Questioner::Run& run, const CheckedRun& got) {
   std::string more;
   if (!got.form.contexts.empty()) more += fmt::format("; form {}", percent_text(got.form));
   if (!got.losses.empty())
-    more += fmt::format("; perplexity of the answers under the full cache {:.2f}", std::exp(bootstrap(got.losses).mean));
+    more +=
+        fmt::format("; perplexity of the answers under the full cache {:.2f}", std::exp(bootstrap(got.losses).mean));
   fmt::print("{}: {} of {}{}; {}; {:.3f} ms per token\n", run.cache_use.name, percent_text(got.right),
              thousands(got.right.count()), more, cache_use_text(run.cache_use), run.tpot_ms());
 }
@@ -203,7 +206,9 @@ void add_eval_checked(CLI::App& eval, Action& action) {
   command->add_option("--task", flags->task, tasks_help())->type_name("TASK");
   command->add_option("--babi", flags->babi, "file of a bAbI task, as qa1_single-supporting-fact_test.txt")
       ->type_name("FILE");
-  command->add_option("--haystack", flags->haystack, "text between the facts: file or folder of .txt files; may be repeated")
+  command
+      ->add_option("--haystack", flags->haystack,
+                   "text between the facts: file or folder of .txt files; may be repeated")
       ->type_name("FILE")
       ->default_str("included stories")
       ->allow_extra_args(false)

@@ -41,10 +41,11 @@ nb::dict dict_of(const Perplexity& p) {
 
 void bind_evaluation(nb::module_& m) {
   nb::class_<PyHaystack>(m, "Haystack")
-      .def("__init__", [](PyHaystack* self, const std::string& text) {
-        new (self) PyHaystack{Haystack(text.empty() ? std::string(eval_data("haystack.txt")) : text,
-                                       text.empty() ? "the included haystack" : "the haystack")};
-      })
+      .def("__init__",
+           [](PyHaystack* self, const std::string& text) {
+             new (self) PyHaystack{Haystack(text.empty() ? std::string(eval_data("haystack.txt")) : text,
+                                            text.empty() ? "the included haystack" : "the haystack")};
+           })
       .def_prop_ro("sentences", [](const PyHaystack& self) { return self.haystack.sentences(); });
   m.def("make_needle", [](const PyModel& model, const PyHaystack& haystack, const std::string& kind, long long length,
                           double depth, int questions, std::uint64_t seed) {

@@ -68,20 +68,21 @@ TEST_F(Checked, EveryTaskFitsItsLengthAndFollowsItsSeed) {
 
 TEST_F(Checked, FormsAreKeptOrNot) {
   const std::map<std::string, std::pair<std::string, std::string>> answers = {
-      {"As you wish:", {" As you wish: Paris.\nMore", "Paris, as you wish:"}},
-      {"Good day!", {"Good day! Paris.", "Paris."}},
-      {"capital letters", {"THE CAPITAL IS PARIS.", "THE CAPITAL IS Paris."}},
-      {"square brackets", {"[[Paris]]", "[Paris]"}},
-      {"one word", {"Paris\n", "It is Paris"}},
-      {"Over and out.", {"Paris. Over and out.", "Over and out. Paris"}}};
+      {"Answer: [[", {" [[Paris]]\nMore", "[[Paris]"}},
+      {"Answer: <", {"<Paris>", "<>"}},
+      {" (over)\n", {"Paris (over)", "Paris"}},
+      {"Answer: It is *", {"It is *the city of Paris*.", "It is Paris."}},
+      {"Answer: =", {"=Paris=", "Paris"}}};
   std::set<std::string> seen;
   for (std::uint64_t seed = 1; seed < 60; ++seed) {
-    const CheckedPrompt prompt = made("format", seed, 400);
-    for (const auto& [rule, pair] : answers) {
-      if (prompt.system.find(rule) == std::string::npos) continue;
-      seen.insert(rule);
-      EXPECT_EQ(prompt.checks[0](pair.first), 1) << rule;
-      EXPECT_EQ(prompt.checks[0](pair.second), 0) << rule;
+    const CheckedPrompt prompt = made("format", seed, 500);
+    for (const std::string& question : prompt.questions)
+      EXPECT_EQ(prompt.system.find(question), std::string::npos) << "an example is asked";
+    for (const auto& [example, pair] : answers) {
+      if (prompt.system.find(example) == std::string::npos) continue;
+      seen.insert(example);
+      EXPECT_EQ(prompt.checks[0](pair.first), 1) << example;
+      EXPECT_EQ(prompt.checks[0](pair.second), 0) << example;
     }
   }
   EXPECT_EQ(seen.size(), answers.size());
@@ -115,13 +116,16 @@ TEST_F(Checked, CodeIsRightWithItsChangeOnly) {
     const auto first = prompt.context.find(head);
     ASSERT_NE(first, std::string::npos);
     EXPECT_EQ(prompt.context.find(head, first + 1), std::string::npos);
-    EXPECT_TRUE(prompt.starts[q].ends_with(head));
-    const std::string same = prompt.context.substr(first + head.size(), prompt.context.find("\n\n", first) - first - head.size());
+    const auto body = prompt.context.find('\n', first) + 1;
+    EXPECT_TRUE(prompt.starts[q].find(head) != std::string::npos && prompt.starts[q].ends_with(":"));
+    const std::string same = prompt.context.substr(body, prompt.context.find("\n\n", first) - body);
     std::string changed = same;
     ASSERT_NE(changed.find(old), std::string::npos) << changed;
     changed.replace(changed.find(old), old.size(), fresh);
-    EXPECT_EQ(prompt.checks[q](changed + "\n```\nThat is it."), 1);
+    EXPECT_EQ(prompt.checks[q]("\n" + changed + "\n```\nThat is it."), 1);
     EXPECT_EQ(prompt.checks[q](same), 0) << "nothing was changed";
+    EXPECT_EQ(prompt.forms[q](same), 1) << "the lines are there";
+    EXPECT_EQ(prompt.forms[q]("    pass"), 0);
     EXPECT_EQ(prompt.checks[q](changed.substr(0, changed.rfind('\n'))), 0) << "the last line is missing";
   }
 }
@@ -129,21 +133,26 @@ TEST_F(Checked, CodeIsRightWithItsChangeOnly) {
 TEST_F(Checked, AToolCallHasAFormAndFacts) {
   const CheckedPrompt prompt = made("tool");
   const std::string& asked = prompt.questions[1];
-  const auto first = asked.find("where ") + 6;
+  const auto first = asked.find("city of ") + 8;
   const std::string person = asked.substr(first, asked.find(' ', first) - first);
-  const auto at = prompt.context.find(person + " lives in ");
+  const auto at = prompt.context.find("The city of " + person + " is ");
   ASSERT_NE(at, std::string::npos);
   const std::string fact = prompt.context.substr(at, prompt.context.find('.', at) - at);
-  const std::string city = fact.substr(fact.find("lives in ") + 9);
+  const std::string city = fact.substr(fact.find(" is ") + 4);
+  const std::string kStart = R"({"name":)";
   const auto call = [&](const std::string& where) {
-    return nlohmann::json{{"name", "save_city"}, {"arguments", {{"person", person}, {"city", where}}}}.dump();
+    const nlohmann::ordered_json call = {{"name", "save_city"}, {"arguments", {{"person", person}, {"city", where}}}};
+    return call.dump().substr(kStart.size());
   };
-  const std::string right = "Sure: " + call(city);
+  ASSERT_EQ(prompt.starts[1], kStart);
+  const std::string right = call(city);
   EXPECT_EQ(prompt.checks[1](right), 1) << right;
   EXPECT_EQ(prompt.forms[1](right), 1);
   EXPECT_EQ(prompt.checks[1](call("Atlantis")), 0);
   EXPECT_EQ(prompt.forms[1](call("Atlantis")), 1);
-  EXPECT_EQ(prompt.forms[1](R"({"name": "save_city", "arguments": {"person": "x"}})"), 0);
+  const char* const no_city = R"( "save_city", "arguments": {"person": "x"}})";
+  EXPECT_EQ(prompt.checks[1](no_city), 0);
+  EXPECT_EQ(prompt.forms[1](no_city), 1) << "it is JSON";
   EXPECT_EQ(prompt.forms[1](right.substr(0, right.size() - 1)), 0) << "not closed";
   EXPECT_FALSE(prompt.options.sampler);
 }
@@ -155,9 +164,16 @@ TEST_F(Checked, TheGrammarOfACallHasItsForm) {
   Asker asker(std::make_shared<Decoder>(model, 1), shared, SessionOptions{});
   CheckedPrompt prompt = made("tool-grammar", 3, 500);
   prompt.options.max_tokens = 400;
-  const auto answers = asker.ask(question_prompt(*shared, nullptr, prompt.context, prompt.questions, prompt.starts, prompt.system),
-                                 QuestionSeen::kAfter, prompt.options);
-  for (std::size_t q = 0; q < answers.size(); ++q) EXPECT_EQ(prompt.forms[q](answers[q].text), 1) << answers[q].text;
+  const auto answers =
+      asker.ask(question_prompt(*shared, nullptr, prompt.context, prompt.questions, prompt.starts, prompt.system),
+                QuestionSeen::kAfter, prompt.options);
+  for (const QuestionAnswer& answer : answers) {
+    const auto call = nlohmann::json::parse(R"({"name":)" + answer.text, nullptr, false);
+    ASSERT_TRUE(call.is_object()) << answer.text;
+    EXPECT_EQ(call["name"], "save_city");
+    EXPECT_TRUE(call["arguments"]["person"].is_string() && call["arguments"]["city"].is_string()) << answer.text;
+    EXPECT_EQ(call["arguments"].size(), 2u);
+  }
 }
 
 TEST_F(Checked, DistinctTrigrams) {
@@ -170,7 +186,8 @@ TEST_F(Checked, BabiHidesFactsInOrder) {
   for (std::uint64_t seed = 1; seed < 20; ++seed) {
     const CheckedPrompt prompt = made("babi", seed, 600);
     std::size_t at = 0;
-    for (const char* fact : {"John went to the hallway.", "Mary moved to the garden.", "John went to the kitchen.", "Daniel got the milk."}) {
+    for (const char* fact : {"John went to the hallway.", "Mary moved to the garden.", "John went to the kitchen.",
+                             "Daniel got the milk."}) {
       const auto found = prompt.context.find(fact);
       if (found == std::string::npos) continue;
       EXPECT_GE(found, at);
@@ -200,13 +217,15 @@ TEST(Babi, ReadsStories) {
   EXPECT_EQ(babi_start("Where was the apple before the office?"), "Before the office, the apple was in the");
   EXPECT_EQ(babi_start("What is north of the bedroom?"), "");
   EXPECT_EQ(error_of([] { parse_babi("John went home.\n", "f"); }).find("f: line 1 has no number"), 0u);
-  EXPECT_NE(error_of([] { parse_babi("1 Where? \t\t1\n", "f"); }).find("line 1 is a question without an answer"), std::string::npos);
+  EXPECT_NE(error_of([] { parse_babi("1 Where? \t\t1\n", "f"); }).find("line 1 is a question without an answer"),
+            std::string::npos);
   EXPECT_NE(error_of([] { parse_babi("1 John went home.\n", "f"); }).find("no question"), std::string::npos);
 }
 
 TEST(Babi, ReadsTheOfficialFiles) {
   const auto dir = shared_dir();
-  if (!dir || !std::filesystem::exists(*dir / "tasks/babi")) GTEST_SKIP() << "needs shared/tasks/babi (set PALIMPSEST_SHARED)";
+  if (!dir || !std::filesystem::exists(*dir / "tasks/babi"))
+    GTEST_SKIP() << "needs shared/tasks/babi (set PALIMPSEST_SHARED)";
   int files = 0;
   for (const auto& entry : std::filesystem::directory_iterator(*dir / "tasks/babi")) {
     if (entry.path().filename().string().find("_test") == std::string::npos) continue;

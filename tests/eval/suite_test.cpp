@@ -97,7 +97,8 @@ TEST(Suite, TasksThatTheFullCacheFailsAreInNoMean) {
 }
 
 TEST(Suite, GroupsHaveMeansOfTheirOwn) {
-  SuiteResult full = result("secret", SuiteGroup::kInstructions, "full", 1, 1), rouge = result("news", SuiteGroup::kWritten, "full", 1, 0.2);
+  SuiteResult full = result("secret", SuiteGroup::kInstructions, "full", 1, 1),
+              rouge = result("news", SuiteGroup::kWritten, "full", 1, 0.2);
   rouge.solved = 0.1;
   SuiteResult forgets = result("secret", SuiteGroup::kInstructions, "forgets", 0.25, 0.2);
   SuiteResult keeps = result("secret", SuiteGroup::kInstructions, "keeps", 0.25, 0.6);
@@ -112,22 +113,27 @@ TEST(Suite, GroupsHaveMeansOfTheirOwn) {
                                         result("written", SuiteGroup::kShown, "forgets", 0.25, 12),
                                         keeps,
                                         result("news", SuiteGroup::kWritten, "keeps", 0.25, 0.1)};
-  const std::string report = suite_markdown(all, {.left_out = {"babi (needs a file)"}});
+  SuiteAbout about;
+  about.left_out = {"babi (needs a file)"};
+  const std::string report = suite_markdown(all, about);
   EXPECT_NE(report.find("| method | instructions | long answers | tokens |"), std::string::npos) << report;
   EXPECT_NE(report.find("| keeps † | 60% | 50% | 64 |"), std::string::npos) << report;
   EXPECT_NE(report.find("| forgets | 20% | 100% | 64 |"), std::string::npos) << report;
   EXPECT_NE(report.find("| 2.0 | 60% (50–70) |"), std::string::npos) << report;
   EXPECT_LT(report.find("| keeps"), report.find("| forgets"));
-  for (const char* sentence : {"keeps reads m.profile beside", "keeps † has seen the generator of tasks: secret", "Left out: babi (needs a file)"})
+  for (const char* sentence : {"keeps reads m.profile beside", "keeps † has seen the generator of tasks: secret",
+                               "Left out: babi (needs a file)"})
     EXPECT_NE(report.find(sentence), std::string::npos) << sentence << report;
 }
 
 TEST(Suite, AFileAddsTasksAndMethods) {
   Suite suite = default_suite();
   const std::size_t tasks = suite.tasks.size();
-  add_suite(suite, R"({"tasks": [{"name": "mine", "group": "work", "run": "eval needle", "score": "x", "solved": 0.2}, {"name": "facts", "group": "known", "run": "eval ruler"}],
+  add_suite(
+      suite,
+      R"({"tasks": [{"name": "mine", "group": "work", "run": "eval needle", "score": "x", "solved": 0.2}, {"name": "facts", "group": "known", "run": "eval ruler"}],
                        "methods": [{"name": "h2o", "method": "h2o:sinks=8", "saw": "mine"}]})",
-            "mine.json");
+      "mine.json");
   EXPECT_EQ(suite.tasks.size(), tasks + 1);
   const std::vector<std::string> names = {"mine", "facts"}, methods = {"h2o"};
   const auto chosen = chosen_tasks(suite, names);
@@ -138,8 +144,10 @@ TEST(Suite, AFileAddsTasksAndMethods) {
   EXPECT_EQ(chosen_methods(suite, methods)[0].saw, "mine");
   const auto error = [&](const std::string& text) { return error_of([&] { add_suite(suite, text, "mine.json"); }); };
   EXPECT_NE(error("{").find("mine.json: "), std::string::npos);
-  EXPECT_NE(error(R"({"tasks": [{"name": "x", "group": "y", "run": "eval needle"}]})").find("no group 'y'"), std::string::npos);
-  EXPECT_NE(error(R"({"tasks": [{"name": "x", "group": "work", "run": "rm -r /"}]})").find("a subcommand of eval"), std::string::npos);
+  EXPECT_NE(error(R"({"tasks": [{"name": "x", "group": "y", "run": "eval needle"}]})").find("no group 'y'"),
+            std::string::npos);
+  EXPECT_NE(error(R"({"tasks": [{"name": "x", "group": "work", "run": "rm -r /"}]})").find("a subcommand of eval"),
+            std::string::npos);
 }
 
 TEST(Suite, WhatWasNotMeasuredIsNamed) {

@@ -92,8 +92,7 @@ QuestionAnswer Asker::answer(std::span<const float> logits, const AnswerOptions&
   TextStream text(*vocabulary_);
   bool ended = false;  // by a newline
   std::optional<Sampler> sampler;
-  if (options.sampler)
-    sampler.emplace(*options.sampler, vocabulary_.get(), static_cast<int>(logits.size()));
+  if (options.sampler) sampler.emplace(*options.sampler, vocabulary_.get(), static_cast<int>(logits.size()));
   const auto start = std::chrono::steady_clock::now();
   while (static_cast<int>(out.tokens.size()) < options.max_tokens) {
     const TokenId token = sampler ? sampler->sample(logits) : top_two(logits).best;

@@ -48,7 +48,8 @@ std::vector<BabiQuestion> parse_babi(std::string_view text, const std::string& f
       continue;
     }
     const std::string_view answer = rest.substr(tab + 1);
-    BabiQuestion question{facts, trimmed(rest.substr(0, tab)), words_of_list(answer.substr(0, answer.find_first_of(kSeparators)))};
+    BabiQuestion question{facts, trimmed(rest.substr(0, tab)),
+                          words_of_list(answer.substr(0, answer.find_first_of(kSeparators)))};
     if (question.question.empty() || question.answers.empty())
       fail("{}: line {} is a question without an answer", file, line);
     questions.push_back(std::move(question));

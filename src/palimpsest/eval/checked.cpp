@@ -101,8 +101,8 @@ void fill(CheckedPrompt& prompt, const CheckedTask& task, const CheckedSpec& spe
   prompt.context = context(n);
 }
 
-// Sentences of the haystack: each a message that the assistant answers with `reply`, or without one, lines of the user's
-// message.
+// Sentences of the haystack: each a message that the assistant answers with `reply`, or without one, lines of the
+// user's message.
 void fill_chat(CheckedPrompt& prompt, const CheckedTask& task, const CheckedSpec& spec, const Haystack& haystack,
                const Vocabulary& vocabulary, const std::string& reply, std::vector<Piece> pieces, Draw& draw) {
   if (!spec.between) fail("task '{}' is a chat: add --chat, with a model that has a chat template", task.name);
@@ -114,39 +114,36 @@ void fill_chat(CheckedPrompt& prompt, const CheckedTask& task, const CheckedSpec
        [&](std::size_t i) { return sentences[(first + i) % sentences.size()] + end; });
 }
 
-bool all_capitals(std::string_view text) {
-  const auto in = [&](char low, char high) {
-    return std::ranges::any_of(text, [&](char each) { return each >= low && each <= high; });
-  };
-  return in('A', 'Z') && !in('a', 'z');
-}
-
-// Of an answer's first line.
-Check form_check(const json& rule) {
-  return [rule](std::string_view answer) {
+// Of an answer's first line: what stands around the answer in `form`, and something between.
+Check form_check(const std::string& form) {
+  const std::string mark = "{answer}";
+  const auto at = form.find(mark);
+  return [before = form.substr(0, at), after = form.substr(at + mark.size())](std::string_view answer) {
     answer = without_blanks(answer);
     answer = without_blanks(answer.substr(0, answer.find('\n')));
-    bool right = !answer.empty();
-    if (rule.contains("begins")) right = right && answer.starts_with(rule["begins"].get<std::string>());
-    if (rule.contains("ends")) right = right && answer.ends_with(rule["ends"].get<std::string>());
-    if (rule.contains("capitals")) right = right && all_capitals(answer);
-    if (rule.contains("words")) right = right && words_of_text(answer).size() == rule["words"].get<std::size_t>();
-    return right ? 1.0 : 0.0;
+    return answer.size() > before.size() + after.size() && answer.starts_with(before) && answer.ends_with(after) ? 1.0
+                                                                                                                 : 0.0;
   };
 }
 
 CheckedPrompt make_format(const CheckedTask& task, const CheckedSpec& spec, const Haystack& haystack,
                           const Vocabulary& vocabulary, Draw& draw) {
   const json& from = data()["format"];
-  const json rule = draw.one_of(from["rules"].get<std::vector<json>>());
-  Texts questions = from["questions"];
-  draw.shuffle(questions);
-  questions.resize(std::min<std::size_t>(questions.size(), static_cast<std::size_t>(std::max(1, spec.questions))));
+  const std::string form = draw.one_of(from["forms"].get<Texts>());
+  auto pairs = from["questions"].get<std::vector<std::pair<std::string, std::string>>>();
+  draw.shuffle(pairs);
+  const auto shown = from["examples"].get<std::size_t>();
+  std::string examples;
+  for (const auto& [question, answer] : std::span(pairs).first(shown))
+    examples +=
+        with_words(from["example"], {{"question", question}, {"answer", with_words(form, {{"answer", answer}})}});
   CheckedPrompt prompt;
-  prompt.system = with_words(from["system"], {{"rule", rule["rule"]}});
-  prompt.questions = questions;
-  prompt.starts.resize(questions.size());
-  prompt.checks.assign(questions.size(), form_check(rule));
+  prompt.system = with_words(from["system"], {{"examples", examples}});
+  const std::size_t asked = std::min(pairs.size() - shown, static_cast<std::size_t>(std::max(1, spec.questions)));
+  for (const auto& [question, answer] : std::span(pairs).subspan(shown, asked))
+    prompt.questions.push_back("\nQuestion: " + question);
+  prompt.starts.assign(asked, from["start"]);
+  prompt.checks.assign(asked, form_check(form));
   prompt.options.max_tokens = from["tokens"];
   fill_chat(prompt, task, spec, haystack, vocabulary, from["reply"], {}, draw);
   return prompt;
@@ -174,14 +171,24 @@ std::string function_text(const Texts& lines, const std::string& name, const std
   return with_words(fmt::format("{}\n\n\n", fmt::join(lines, "\n")), {{"name", name}, {"value", value}});
 }
 
-// Right: the same lines, up to the first that is empty or a code fence.
-Check code_check(Texts expected) {
-  return [expected = std::move(expected)](std::string_view answer) {
+// Right: the same lines behind the first one's end, up to one that is empty or a code fence. `numbers`: whatever its
+// numbers.
+Check code_check(Texts expected, bool numbers) {
+  const auto compared = [numbers](std::string line) {
+    line.erase(line.find_last_not_of(" \t\r") + 1);
+    if (!numbers) return line;
+    std::string out;
+    for (const char each : line)
+      if (each < '0' || each > '9') out += each;
+    return out;
+  };
+  std::ranges::transform(expected, expected.begin(), compared);
+  return [expected = std::move(expected), compared](std::string_view answer) {
     Texts got;
-    for (std::string& line : lines_of_text(answer)) {
-      line.erase(line.find_last_not_of(" \t\r") + 1);
-      if (line.empty() || line.starts_with("```")) break;
-      got.push_back(std::move(line));
+    if (answer.starts_with('\n')) answer.remove_prefix(1);
+    for (const std::string& line : lines_of_text(answer)) {
+      if (without_blanks(line).empty() || line.starts_with("```")) break;
+      got.push_back(compared(line));
     }
     return got == expected ? 1.0 : 0.0;
   };
@@ -212,14 +219,14 @@ CheckedPrompt make_code(const CheckedTask& task, const CheckedSpec& spec, const 
     const double depth = 0.5 * static_cast<double>(i) / static_cast<double>(asked);  // in the first half
     pieces.push_back({depth, function_text(functions[i], asked_names[i], old)});
     Texts changed = lines_of_text(without_blanks(function_text(functions[i], asked_names[i], other)));
-    prompt.questions.push_back(fmt::format("\n\nQuestion: Write the function {} again, without any other change, with {} "
-                                           "instead of {}.",
-                                           asked_names[i], other, old));
-    prompt.starts.push_back("```python\n" + changed.front().substr(0, changed.front().find('(') + 1));
-    const Texts after(changed.begin() + 1, changed.end());
-    Texts expected = after;
-    expected.insert(expected.begin(), changed.front().substr(changed.front().find('(') + 1));
-    prompt.checks.push_back(code_check(std::move(expected)));
+    prompt.questions.push_back(
+        fmt::format("\n\nQuestion: Write the function {} again, without any other change, with {} "
+                    "instead of {}.",
+                    asked_names[i], other, old));
+    prompt.starts.push_back("```python\n" + changed.front());
+    const Texts body(changed.begin() + 1, changed.end());
+    prompt.checks.push_back(code_check(body, false));
+    prompt.forms.push_back(code_check(body, true));
   }
   std::vector<std::string> filler;
   fill(prompt, task, spec, "the functions of the task", vocabulary, from["intro"], pieces, names.size(),
@@ -275,21 +282,22 @@ CheckedPrompt make_tool(const CheckedTask& task, const CheckedSpec& spec, const 
   prompt.options = {.max_tokens = from["tokens"], .stop_at_newline = true};
   if (task.name == "tool-grammar")
     prompt.options.sampler = SamplerOptions{.temperature = 0, .grammar = call_grammar(keys)};
+  const std::string start = from["start"];
+  if (prompt.options.sampler) prompt.options.sampler->grammar_prefix = start;
   std::vector<Piece> pieces;
   for (std::size_t i = 0; i < asked; ++i) {
     const std::map<std::string, std::string> words = {{"person", people[i]}, {"city", cities[i]}};
     pieces.push_back({static_cast<double>(i) / static_cast<double>(asked + 1), with_words(from["fact"], words)});
     prompt.questions.push_back(with_words(from["question"], words));
-    prompt.starts.emplace_back();
-    prompt.forms.push_back([keys](std::string_view answer) { return is_call(object_in(answer), keys) ? 1.0 : 0.0; });
-    prompt.checks.push_back([keys, words](std::string_view answer) {
-      const json call = object_in(answer);
-      return is_call(call, keys) && std::ranges::all_of(keys,
-                                                        [&](const std::string& key) {
-                                                          return lower_case(call["arguments"][key]) == lower_case(words.at(key));
-                                                        })
-                 ? 1.0
-                 : 0.0;
+    prompt.starts.push_back(start);
+    prompt.forms.push_back(
+        [start](std::string_view answer) { return object_in(start + std::string(answer)).is_object() ? 1.0 : 0.0; });
+    prompt.checks.push_back([keys, words, start](std::string_view answer) {
+      const json call = object_in(start + std::string(answer));
+      const auto right = [&](const std::string& key) {
+        return equal_ignoring_case(call["arguments"][key].get<std::string>(), words.at(key));
+      };
+      return is_call(call, keys) && std::ranges::all_of(keys, right) ? 1.0 : 0.0;
     });
   }
   fill_chat(prompt, task, spec, haystack, vocabulary, from["reply"], pieces, draw);
@@ -335,8 +343,7 @@ CheckedPrompt make_babi(const CheckedTask& task, const CheckedSpec& spec, const 
     const auto tokens = static_cast<long long>(vocabulary.tokenize(all, true, false).size());
     if (tokens > (spec.length - prompt.options.max_tokens) / 2) continue;
     std::vector<double> depths;
-    for (std::size_t f = 0; f < asked.facts.size(); ++f)
-      depths.push_back(static_cast<double>(draw.below(1000)) / 1000);
+    for (std::size_t f = 0; f < asked.facts.size(); ++f) depths.push_back(static_cast<double>(draw.below(1000)) / 1000);
     std::ranges::sort(depths);
     std::vector<Piece> pieces;
     for (std::size_t f = 0; f < asked.facts.size(); ++f) pieces.push_back({depths[f], asked.facts[f] + " "});

@@ -38,7 +38,7 @@ struct CheckedPrompt {
   std::string system, context;  // system: empty for tasks that are no chats
   std::vector<std::string> questions, starts;
   std::vector<Check> checks;
-  std::vector<Check> forms;  // of tool calls: whether it is one, whatever its arguments; else empty
+  std::vector<Check> forms;  // a tool call: is JSON; code: right but for its numbers; other tasks: none
   AnswerOptions options;
   bool judged = false;  // a long answer: its loss under the full cache is of interest
 };

@@ -18,8 +18,10 @@ std::vector<std::string> files_of(const MethodPlan& plan, const std::string& mod
     named.push_back(plan.target().file_of(method.split));
   if (plan.signals().model && method.scorer != "auto") named.push_back(method.scorer);
   if (plan.signals().model && method.scorer == "auto" && !model_path.empty())
-    for (const ScorerFormat& format : {kKvZapFormat, kLearnedFormat, kTemporalFormat, QueryCentres(PolicyModel{}).format()})
-      if (format.policy == method.policy) named.push_back(fs::path(model_path).replace_extension(format.extension).string());
+    for (const ScorerFormat& format :
+         {kKvZapFormat, kLearnedFormat, kTemporalFormat, QueryCentres(PolicyModel{}).format()})
+      if (format.policy == method.policy)
+        named.push_back(fs::path(model_path).replace_extension(format.extension).string());
   std::vector<std::string> out;
   std::error_code ignored;
   for (const std::string& each : named)

@@ -16,13 +16,10 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::pair<SuiteGroup, const char*> kGroups[] = {{SuiteGroup::kUnknown, "unknown"},
-                                                          {SuiteGroup::kKnown, "known"},
-                                                          {SuiteGroup::kInstructions, "instructions"},
-                                                          {SuiteGroup::kWork, "work"},
-                                                          {SuiteGroup::kWritten, "written"},
-                                                          {SuiteGroup::kText, "text"},
-                                                          {SuiteGroup::kShown, "shown"}};
+constexpr std::pair<SuiteGroup, const char*> kGroups[] = {
+    {SuiteGroup::kUnknown, "unknown"}, {SuiteGroup::kKnown, "known"},     {SuiteGroup::kInstructions, "instructions"},
+    {SuiteGroup::kWork, "work"},       {SuiteGroup::kWritten, "written"}, {SuiteGroup::kText, "text"},
+    {SuiteGroup::kShown, "shown"}};
 
 SuiteGroup group_of(const std::string& name) {
   const auto found = std::ranges::find(kGroups, name, [](const auto& each) { return std::string(each.second); });
@@ -85,25 +82,26 @@ void add_suite(Suite& suite, std::string_view text, const std::string& file) {
     const json data = json::parse(text);
     for (const json& each : data.value("tasks", json::array()))
       put_named<SuiteTask>(suite.tasks, {.name = each.at("name"),
-                              .about = each.value("about", ""),
-                              .group = group_of(each.at("group")),
-                              .run = each.at("run"),
-                              .score = each.value("score", ""),
-                              .solved = each.value("solved", kSolved),
-                              .chat = each.value("chat", false),
-                              .quick = each.value("quick", false)});
+                                         .about = each.value("about", ""),
+                                         .group = group_of(each.at("group")),
+                                         .run = each.at("run"),
+                                         .score = each.value("score", ""),
+                                         .solved = each.value("solved", kSolved),
+                                         .chat = each.value("chat", false),
+                                         .quick = each.value("quick", false)});
     for (const json& each : data.value("methods", json::array()))
       put_named<SuiteMethod>(suite.methods, {.name = each.at("name"),
-                                .method = each.at("method"),
-                                .key_type = each.value("key_type", ""),
-                                .value_type = each.value("value_type", ""),
-                                .saw = each.value("saw", ""),
-                                .quick = each.value("quick", false)});
+                                             .method = each.at("method"),
+                                             .key_type = each.value("key_type", ""),
+                                             .value_type = each.value("value_type", ""),
+                                             .saw = each.value("saw", ""),
+                                             .quick = each.value("quick", false)});
   } catch (const json::exception& error) {
     fail("{}: {}", file, error.what());
   }
   for (const SuiteTask& task : suite.tasks)
-    if (!task.run.starts_with("eval ")) fail("{}: task '{}' runs '{}': give a subcommand of eval", file, task.name, task.run);
+    if (!task.run.starts_with("eval "))
+      fail("{}: task '{}' runs '{}': give a subcommand of eval", file, task.name, task.run);
 }
 
 Suite default_suite() {

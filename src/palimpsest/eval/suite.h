@@ -22,7 +22,7 @@ struct SuiteTask {
   // A command with {length}, {half}, {twice}, {total} (one and a half lengths), {samples}, {seed}, {text} (a file) and
   // {data} (a folder).
   std::string run;
-  std::string score = {};  // the field of the result; empty: "score", of texts "perplexity"
+  std::string score = {};   // the field of the result; empty: "score", of texts "perplexity"
   double solved = kSolved;  // the least score of the full cache with which the task says something about methods
   bool chat = false;        // needs a chat template
   bool quick = false;
@@ -40,8 +40,8 @@ struct Suite {
   std::vector<SuiteMethod> methods;
 };
 Suite default_suite();
-// Adds the tasks and methods of a text in the format of suite.json; one with a known name replaces that. Throws Error that
-// names the file.
+// Adds the tasks and methods of a text in the format of suite.json; one with a known name replaces that. Throws Error
+// that names the file.
 void add_suite(Suite& suite, std::string_view text, const std::string& file);
 // The named ones in their order; empty: all. Throws Error with the nearest name.
 std::vector<SuiteTask> chosen_tasks(const Suite& suite, std::span<const std::string> names);

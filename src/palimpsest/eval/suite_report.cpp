@@ -96,9 +96,8 @@ Tables make_tables(std::span<const SuiteResult> results) {
     out.shares.push_back({share, std::move(rows)});
   }
   for (const auto& each : kMeans)
-    if (std::ranges::any_of(out.full, [&](const auto& full) {
-          return full.second->group == each.first && is_solved(*full.second);
-        }))
+    if (std::ranges::any_of(
+            out.full, [&](const auto& full) { return full.second->group == each.first && is_solved(*full.second); }))
       out.means.push_back(each);
   return out;
 }
@@ -222,7 +221,8 @@ std::string introduction(const SuiteAbout& about) {
   return fmt::format(
       "{}; {} tokens; {}; palimpsest {}. A method may hold as many bytes as KeyDiff does with that share of the "
       "tokens, "
-      "tables and statistics included; *file*: what it reads beside the model, not counted in these. Means are over the "
+      "tables and statistics included; *file*: what it reads beside the model, not counted in these. Means are over "
+      "the "
       "tasks that the full cache solves, over its score; *text*: loss added to a text behind a prompt. Brackets: 95% "
       "intervals. Sorted by the worst mean of scores. *process*: peak of the whole program.",
       about.model, about.length, about.machine, about.version);
@@ -273,7 +273,8 @@ std::string suite_html(std::span<const SuiteResult> results, const SuiteAbout& a
     out += "</tbody></table></div>\n";
   }
   out += "<ul>\n";
-  for (const std::string& sentence : sentences(tables, about)) out += fmt::format("<li>{}</li>\n", escape_markup(sentence));
+  for (const std::string& sentence : sentences(tables, about))
+    out += fmt::format("<li>{}</li>\n", escape_markup(sentence));
   return out + "</ul>\n</body></html>\n";
 }
 
