@@ -90,7 +90,7 @@ Prompt Questioner::prompt(const std::string& context, const std::vector<std::str
 }
 
 std::string Questioner::between_messages(const std::string& reply) const {
-  if (!template_) fail("this kind of needle is a chat: add --chat, with a model that has a chat template");
+  if (!template_) fail("this is a chat: add --chat, with a model that has a chat template");
   const std::string first = "(first message)", second = "(second message)";
   const std::string text = template_->text({{"user", first}, {"assistant", reply}, {"user", second}});
   const auto from = text.find(first), to = text.find(second);
