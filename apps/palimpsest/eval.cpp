@@ -7,8 +7,8 @@
 
 #include "palimpsest/core/cache_type.h"
 #include "palimpsest/core/error.h"
-#include "palimpsest/eval/method_files.h"
 #include "palimpsest/eval_commands.h"
+#include "palimpsest/fit/method_files.h"
 #include "palimpsest/options.h"
 #include "palimpsest/progress.h"
 #include "palimpsest/system.h"

@@ -45,7 +45,7 @@ std::vector<TokenText> read_tokens(const TextFlags& flags, const Vocabulary& voc
 struct CacheUse {
   CacheUse(const std::string& name, const SessionOptions& options);
   void add(const Cache& cache, long long evicted);  // call after each text: max of cache bytes, sum of evictions
-  void set_files(const Decoder& decoder, const SessionOptions& options);  // eval/method_files.h
+  void set_files(const Decoder& decoder, const SessionOptions& options);  // fit/method_files.h
 
   std::string name, method;  // as the user wrote it; with all options
   std::string protection;    // "4 sinks and the newest 32"

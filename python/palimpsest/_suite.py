@@ -190,5 +190,7 @@ def _own(
         if "error" not in row:
             first.setdefault((row["method"], row["share"]), row)
     return [
-        _measure(model, task, row, samples=samples, seed=seed, text=hidden, chat=speaks) for task in own for row in first.values()
+        _measure(model, task, row, samples=samples, seed=seed, text=hidden, chat=speaks)
+        for task in own
+        for row in first.values()
     ]

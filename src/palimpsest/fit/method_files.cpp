@@ -1,4 +1,4 @@
-#include "palimpsest/eval/method_files.h"
+#include "palimpsest/fit/method_files.h"
 
 #include <array>
 #include <filesystem>
