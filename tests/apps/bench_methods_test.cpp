@@ -77,16 +77,15 @@ TEST_F(BenchMethods, TakesMoreTasksAndSaysWhatItLeavesOut) {
   std::ofstream(folder_ + "/data/tasks/babi/qa1_single-supporting-fact_test.txt")
       << "1 Edna went to the mill.\n2 Where is Edna? \tmill\t1\n";
   std::ofstream(folder_ + "/more.json")
-      << R"({"tasks": [{"name": "mine", "group": "written", "score": "perplexity", "run": "eval checked --task story --haystack {text} --length {length} --samples {samples} --seed {seed}"}],
+      << R"({"tasks": [{"name": "mine", "group": "shown", "score": "perplexity", "run": "eval checked --task story --haystack {text} --length {length} --samples {samples} --seed {seed}"}],
              "methods": [{"name": "scored", "method": "learned:sinks=4", "saw": "facts"}]})";
-  Words all = words("scored", "mine;babi qa1;babi qa2;secret, near");
+  Words all = words("scored", "mine;babi qa1;babi qa2");
   all.insert(all.end(), {"--suite", folder_ + "/more.json", "--data", folder_ + "/data", "--json"});
   const Finished done = command(all);
   ASSERT_EQ(done.code, 0) << done.err;
   const auto out = nlohmann::json::parse(done.out);
-  EXPECT_EQ(out["left_out"].size(), 2u) << out["left_out"];
+  EXPECT_EQ(out["left_out"].size(), 1u) << out["left_out"];
   EXPECT_NE(out["left_out"].dump().find("babi qa2 (needs tasks/babi/qa2"), std::string::npos);
-  EXPECT_NE(out["left_out"].dump().find("secret, near (needs a chat template)"), std::string::npos);
   bool mine = false;
   for (const auto& run : out["runs"]) {
     if (run["task"] != "mine") continue;
