@@ -138,6 +138,7 @@ void print_json(const Session& session, const Sampler& sampler, const Generation
   out["cache_bytes_peak"] = cache.bytes_peak();
   out["cache_bytes_tables"] = cache.bytes_tables();
   out["cache_slots_per_token"] = cache.slots_per_token();
+  if (const RecallTier* const tier = session.sequence().recall()) out["recall_bytes"] = tier->bytes();
   out["rss_bytes_peak"] = resident_bytes_peak();
   out["seed"] = sampler.seed();
   out["method"] = spell_out(session.method());

@@ -58,10 +58,12 @@ std::string summary_line(const Generation& g, const Session& session) {
                        1000 / tpot.mean);
   if (g.drafts.steps > 0)
     out += fmt::format("; {} of {} drafts accepted", thousands(g.drafts.accepted), thousands(g.drafts.drafts));
-  return out + fmt::format("; TTFT {:.1f} ms, {} prompt tokens; cache {} ({} tokens, peak {}), {} evicted{}{}",
+  const RecallTier* const tier = session.sequence().recall();
+  return out + fmt::format("; TTFT {:.1f} ms, {} prompt tokens; cache {} ({} tokens, peak {}), {} evicted{}{}{}",
                            g.ttft_ms, thousands(g.prompt_tokens), human_bytes(cache.bytes_in_use()),
                            thousands(cache.occupied()), human_bytes(cache.bytes_peak()), thousands(cache.evicted()),
                            session.method().evicts() ? " by " + spell_short(session.method()) : "",
+                           tier == nullptr ? "" : fmt::format("; second tier {}", human_bytes(tier->bytes())),
                            kept.empty() ? "" : fmt::format("; {} protected", kept));
 }
 

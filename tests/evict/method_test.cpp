@@ -38,7 +38,8 @@ TEST(Method, Streaming) {
       "overlap=0,refresh=0,evict=before,mechanism=in-place,page=auto,page-score=mean,gamma=4,tau=0.6,similarity="
       "clipped,merged-key=unit,"
       "zero-class=off,join=class,merge-position=representative,references=32,positions=cache,rerotate=auto,"
-      "scorer=auto,cache=on,window=auto,pooling=auto,kernel=auto,score=auto");
+      "recall=0,recall-type=q4,recall-max=65536,"
+      "scorer=auto,cache=on,window=auto,pooling=auto,kernel=auto,chunk=auto,part=auto,score=auto,per=auto");
 }
 
 TEST(Method, FullIsUnbounded) {
@@ -51,7 +52,8 @@ TEST(Method, FullIsUnbounded) {
       "refresh=0,evict=before,mechanism=in-place,page=auto,page-score=mean,gamma=4,tau=0.6,similarity=clipped,merged-"
       "key=unit,zero-class=off,"
       "join=class,merge-position=representative,references=32,positions=original,rerotate=auto,"
-      "scorer=auto,cache=on,window=auto,pooling=auto,kernel=auto,score=auto");
+      "recall=0,recall-type=q4,recall-max=65536,"
+      "scorer=auto,cache=on,window=auto,pooling=auto,kernel=auto,chunk=auto,part=auto,score=auto,per=auto");
 }
 
 TEST(Method, EveryKeyIsReadAndSpelledOut) {
@@ -63,7 +65,8 @@ TEST(Method, EveryKeyIsReadAndSpelledOut) {
       "overlap=5,refresh=1,evict=after,mechanism=gather,page=24,page-score=norms,gamma=3,tau=0.25,similarity=product,"
       "merged-key=mean,"
       "zero-class=on,join=next,merge-position=own,references=24,positions=cache,rerotate=cached-half,"
-      "scorer=auto,cache=off,window=16,pooling=avg,kernel=5,score=local";
+      "recall=4,recall-type=q8_0,recall-max=512,"
+      "scorer=auto,cache=off,window=16,pooling=avg,kernel=5,chunk=8,part=32,score=local,per=head";
   const Method m = parse_method(text);
   EXPECT_EQ(m.policy, "recent");
   EXPECT_EQ(m.budget, 77);
@@ -78,7 +81,16 @@ TEST(Method, EveryKeyIsReadAndSpelledOut) {
   EXPECT_EQ(m.spare, 1);
   EXPECT_TRUE(m.evict_after);
   EXPECT_FALSE(m.cache);
-  EXPECT_EQ(m.of_policy, (PolicyOptions{{"score", "local"}, {"window", "16"}, {"pooling", "avg"}, {"kernel", "5"}}));
+  EXPECT_EQ(m.of_policy, (PolicyOptions{{"score", "local"},
+                                        {"window", "16"},
+                                        {"pooling", "avg"},
+                                        {"kernel", "5"},
+                                        {"chunk", "8"},
+                                        {"part", "32"},
+                                        {"per", "head"}}));
+  EXPECT_EQ(m.recall, 4);
+  EXPECT_EQ(m.recall_type, CacheType::kQ8_0);
+  EXPECT_EQ(m.recall_max, 512);
   EXPECT_EQ(m.similarity, Similarity::kProduct);
   EXPECT_EQ(m.merged_key, MergedKey::kMean);
   EXPECT_TRUE(m.zero_class);
@@ -146,7 +158,7 @@ TEST(Method, StringsThatCannotBeRead) {
   const Fault faults[] = {
       {"",
        "unknown method '': use auto, full, streaming, lazy, h2o, peak, a2sf, random, tova, snapkv, critical, "
-       "pyramidkv, "
+       "chunkkv, cur, capkv, leverage, pyramidkv, "
        "adakv, "
        "expected-attention, triattention, kvzip, scissorhands, lagkv, r-kv, "
        "global-local, ems, cam, paged-eviction, knorm, keydiff, duo, learned, kvzap, temporal, sparse, "
@@ -154,21 +166,21 @@ TEST(Method, StringsThatCannotBeRead) {
       {"Streaming",
        "unknown method 'Streaming'; did you mean 'streaming'? Use auto, full, streaming, lazy, h2o, peak, a2sf, "
        "random, tova, snapkv, critical, "
-       "pyramidkv, adakv, "
+       "chunkkv, cur, capkv, leverage, pyramidkv, adakv, "
        "expected-attention, triattention, kvzip, scissorhands, lagkv, r-kv, "
        "global-local, ems, cam, paged-eviction, knorm, keydiff, duo, learned, kvzap, temporal, sparse, "
        "compact-shift or window-recompute"},
       {"streaming ",
        "unknown method 'streaming '; did you mean 'streaming'? Use auto, full, streaming, lazy, h2o, peak, a2sf, "
        "random, tova, snapkv, critical, "
-       "pyramidkv, adakv, "
+       "chunkkv, cur, capkv, leverage, pyramidkv, adakv, "
        "expected-attention, triattention, kvzip, scissorhands, lagkv, r-kv, "
        "global-local, ems, cam, paged-eviction, knorm, keydiff, duo, learned, kvzap, temporal, sparse, "
        "compact-shift or "
        "window-recompute"},
       {":budget=1",
        "unknown method '': use auto, full, streaming, lazy, h2o, peak, a2sf, random, tova, snapkv, critical, "
-       "pyramidkv, "
+       "chunkkv, cur, capkv, leverage, pyramidkv, "
        "adakv, "
        "expected-attention, triattention, kvzip, scissorhands, lagkv, r-kv, "
        "global-local, ems, cam, paged-eviction, knorm, keydiff, duo, learned, kvzap, temporal, sparse, "
@@ -182,7 +194,9 @@ TEST(Method, StringsThatCannotBeRead) {
        "slack, "
        "max-drop, "
        "overlap, refresh, evict, mechanism, page, page-score, gamma, tau, similarity, merged-key, zero-class, join, "
-       "merge-position, references, positions, rerotate, scorer, cache, window, pooling, kernel or score"},
+       "merge-position, references, positions, rerotate, recall, recall-type, recall-max, scorer, cache, window, "
+       "pooling, "
+       "kernel, chunk, part, score or per"},
       {"streaming:budget=many", "budget 'many' is not a whole number: use 0 to 1073741824"},
       {"streaming:budget=-1", "budget -1 is out of range: use 0 to 1073741824"},
       {"streaming:sinks=4.5",
@@ -234,8 +248,8 @@ TEST(Method, OptionsOfAPolicyAreKeys) {
             "unknown pooling 'mean': use auto, avg, max or none");
   const std::vector<MethodKey> keys = method_keys();
   EXPECT_EQ(std::ranges::find(keys, "lean", &MethodKey::name)->meaning, "test-leaning: what it adds");
-  EXPECT_TRUE(
-      std::ranges::find(keys, "window", &MethodKey::name)->meaning.starts_with("critical, global-local, snapkv: "));
+  EXPECT_TRUE(std::ranges::find(keys, "window", &MethodKey::name)
+                  ->meaning.starts_with("chunkkv, critical, global-local, snapkv: "));
 }
 
 TEST(Method, Pins) {

@@ -34,7 +34,7 @@ HWY_INLINE void weigh_query(const Unit& u) {
   for (int d = 0; factor != nullptr && d < u.shape().head_dim; ++d) u.memory.row[d] *= factor[d];
 }
 
-HWY_NOINLINE void prepare_queries(const Unit& u) {
+HWY_NOINLINE inline void prepare_queries(const Unit& u) {
   const AttentionShape& shape = u.shape();
   const SequenceTokens& tokens = *u.work.tokens;
   const int group = u.work.group();
@@ -143,13 +143,13 @@ HWY_INLINE void widen_keys(const Unit& u, const Block& b, const float** tiles) {
   }
 }
 
-HWY_NOINLINE void cap_scores(const Unit& u) {
+HWY_NOINLINE inline void cap_scores(const Unit& u) {
   for (int n = 0; n < u.rows() * kBlock; n += kLanes)
     hn::StoreU(soft_capped(hn::LoadU(df, u.memory.score + n), u.shape().soft_cap), df, u.memory.score + n);
 }
 
 // Subtracts ALiBi's slope * distance from the scores. The scores of empty slots are undefined.
-HWY_NOINLINE void add_alibi(const Unit& u, const Block& b) {
+HWY_NOINLINE inline void add_alibi(const Unit& u, const Block& b) {
   const SequenceTokens& tokens = *u.work.tokens;
   const int group = u.work.group();
   const float* const slope = u.shape().alibi + u.work.kv_head * group;
@@ -173,7 +173,7 @@ HWY_NOINLINE void add_alibi(const Unit& u, const Block& b) {
 }
 
 // Adds the biases of slots to the scores. The scores of empty slots are undefined.
-HWY_NOINLINE void add_bias(const Unit& u, const Block& b) {
+HWY_NOINLINE inline void add_bias(const Unit& u, const Block& b) {
   for (int v = 0; v < b.tiles * kTile / kLanes; ++v) {
     const Vec bias = hn::Mul(hn::Set(df, kLog2E), hn::LoadU(df, b.bias + v * kLanes));
     for (int r = 0; r < u.rows(); ++r) {
@@ -183,7 +183,7 @@ HWY_NOINLINE void add_bias(const Unit& u, const Block& b) {
   }
 }
 
-HWY_NOINLINE void dot_widened(const Unit& u, const Block& b, const Prefetch& prefetch) {
+HWY_NOINLINE inline void dot_widened(const Unit& u, const Block& b, const Prefetch& prefetch) {
   PlainKeys<float> wide;
   widen_keys(u, b, wide.tile);
   score_tiles(u, b, wide, prefetch);
@@ -253,7 +253,7 @@ HWY_INLINE void online_softmax(const Unit& u, const std::uint64_t* visible) {
   }
 }
 
-HWY_NOINLINE void add_widened(const Unit& u, const Block& b, const Prefetch& prefetch) {
+HWY_NOINLINE inline void add_widened(const Unit& u, const Block& b, const Prefetch& prefetch) {
   ValueTiles<float> wide;
   wide.stride = u.value_stride();
   for (int t = 0; t < 4; ++t) {
@@ -273,7 +273,7 @@ HWY_INLINE void add_block(const Unit& u, const Block& b, bool widen, const Prefe
 }
 
 // Writes a finished unit's rows: to `out`, or to the split's partial result for reduce_head.
-HWY_NOINLINE void finish_rows(const Unit& u, int split) {
+HWY_NOINLINE inline void finish_rows(const Unit& u, int split) {
   const HeadStep& w = u.work;
   const int value_dim = u.shape().value_dim, group = w.group();
   for (int r = 0; r < u.rows(); ++r) {

@@ -149,6 +149,9 @@ struct LayerStep {
   std::span<const SlotPatch> (*find_patches)(void* context, const LayerStep& step, int sequence, int kv_head,
                                              int query) = nullptr;
   void* context = nullptr;
+  // [sequences][kv_heads] -> [tokens][group]: the base-2 logarithm of each row's softmax denominator. An entry may be
+  // nullptr; nullptr: not requested. Not with merged tokens.
+  float* const* log_sums = nullptr;
   Misfits* misfits = nullptr;  // rows that the cache's type cannot hold; nullptr: not recorded
 
   std::int32_t local_of(const SequenceTokens& t, int query) const {

@@ -117,6 +117,8 @@ void HeadStep::set_arena(float* memory) {
   kept = take(kept_queries > 0, kept_rows * all_blocks * kBlock);
   kept_max = take(kept_queries > 0, kept_rows * all_blocks);
   log_sum = take(received != nullptr && merged == nullptr, all_rows);
+  if (float* const asked = step->log_sums == nullptr ? nullptr : step->log_sums[index]; asked != nullptr)
+    log_sum = asked;
   clusters = take(merged != nullptr, merged == nullptr ? 0 : query_blocks * cluster_floats());
   shadow = reinterpret_cast<std::byte*>(
       take(tokens->draft_rows != nullptr, static_cast<std::size_t>(tokens->count - 1) *

@@ -85,11 +85,11 @@ struct HeadStep : HeadPlan {
   float* partial;            // [splits][rows][row_floats], if splits > 1: weighted values, max score, sum
   float* kept;               // [blocks][kept rows][kBlock]: 2^(score - running max)
   float* kept_max;           // [kept rows][blocks]: that running max
-  float* log_sum;            // [rows]: base-2 log-sum-exp of each row's scores, if weights are requested
-  float* clusters;           // [query_blocks][cluster_floats], if merged
-  std::byte* shadow;         // [tokens - 1][key tile, value tile]: see shadow_key; nullptr: all tokens have slots
-  float* rotated_keys;       // [slots / 16][head_dim][16] in the keys' format, if rotate_units > 0
-  std::size_t floats;        // of these arrays
+  float* log_sum;   // [rows]: base-2 log-sum-exp of each row's scores, if weights or LayerStep::log_sums are requested
+  float* clusters;  // [query_blocks][cluster_floats], if merged
+  std::byte* shadow;    // [tokens - 1][key tile, value tile]: see shadow_key; nullptr: all tokens have slots
+  float* rotated_keys;  // [slots / 16][head_dim][16] in the keys' format, if rotate_units > 0
+  std::size_t floats;   // of these arrays
   std::span<const SlotPatch> patches;  // as far as they are known
   // The queries that the next attend units and reduce_head() are for: all, but for heads in order.
   int first_query, queries;

@@ -9,7 +9,7 @@ std::span<const Requirement> requirements() {
   static const std::vector<Requirement> all = [] {
     std::vector<Requirement> rows;
     for (const auto part : {general_requirements(), draft_requirements(), layerwise_requirements(),
-                            match_requirements(), position_requirements()})
+                            match_requirements(), recall_requirements(), position_requirements()})
       rows.insert(rows.end(), part.begin(), part.end());
     return rows;
   }();

@@ -104,7 +104,7 @@ void Evictor::victims_of(SlotTable& table, int t, int outside, std::vector<int>&
   const Decision decision = decide(table, t, table.occupied() - outside, 1, Phase::kDecode);
   if (decision.count == 0) return;
   assert(!signals().at_decision() && !by_page(Phase::kDecode));
-  select_victims(table, decision, Phase::kDecode, slots);
+  select_victims(table, t, decision, Phase::kDecode, slots);
 }
 
 bool Evictor::decides_beside(const Cache& cache, int coming, Phase phase) const {
@@ -150,8 +150,9 @@ Decision Evictor::decide(const SlotTable& table, int t, int occupied, int coming
   return decision;
 }
 
-void Evictor::select_victims(SlotTable& table, const Decision& decision, Phase phase, std::vector<int>& chosen) const {
-  scorer_.score_positions(table);
+void Evictor::select_victims(SlotTable& table, int t, const Decision& decision, Phase phase,
+                             std::vector<int>& chosen) const {
+  scorer_.score_positions(table, t);
   if (by_page(phase)) {
     select_pages(table, decision.guard, (decision.count + table.evicted_page() - 1) / table.evicted_page(), chosen,
                  method_.scores_by_norms() ? table.column(table.columns() - 1) : std::span<const float>());
@@ -179,7 +180,7 @@ const Victims& Evictor::plan(Cache& cache, int coming, Phase phase, TableRange t
     if (decision.count == 1 && known != kUnknown && method_.overlap + method_.spare == 0)
       chosen.push_back(known);
     else if (decision.count > 0)
-      select_victims(table, decision, phase, chosen);
+      select_victims(table, t, decision, phase, chosen);
     known = kUnknown;
   }
   return victims_;

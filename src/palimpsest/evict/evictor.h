@@ -135,7 +135,7 @@ class Evictor {
   Decision decide(const SlotTable& table, int t, int occupied, int coming, Phase phase) const;
   // Fills `chosen` with the `count` admitted tokens of the lowest scores, after the policy has scored them if it goes
   // by positions: tokens, or with mechanism `block` pages.
-  void select_victims(SlotTable& table, const Decision& decision, Phase phase, std::vector<int>& chosen) const;
+  void select_victims(SlotTable& table, int t, const Decision& decision, Phase phase, std::vector<int>& chosen) const;
   int interval(const SlotTable& table) const {
     return method_.schedule == Schedule::kPage ? method_.page_of(table.page_size()) : method_.interval;
   }

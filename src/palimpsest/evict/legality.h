@@ -55,6 +55,7 @@ std::span<const Requirement> general_requirements();
 std::span<const Requirement> draft_requirements();      // of PlanTarget::draft_max
 std::span<const Requirement> layerwise_requirements();  // of PlanTarget::layerwise
 std::span<const Requirement> match_requirements();      // of mechanism match
+std::span<const Requirement> recall_requirements();     // of Method::recall
 std::span<const Requirement> position_requirements();   // of Method::positions and rerotate
 
 bool is_legal(Scope scope, const Candidate& candidate);

@@ -138,8 +138,13 @@ struct Method {
   // Join class: a victim that is merged into no token counts among the gamma * B until its score is the lowest (EMS's
   // zero class). Queries do not attend to it.
   bool zero_class = false;
-  int references = 32;          // mechanism match: the last queries to whose attention outputs it fits
-  std::string scorer = "auto";  // policies trained on a model: file of weights; "auto": beside the model's
+  // Evicted tokens go to a second tier (cache/recall_tier.h); each query attends to the best pages of it, of 16 tokens,
+  // beside the kept tokens. 0: none.
+  int recall = 0;
+  CacheType recall_type = CacheType::kQ4;  // of keys and values in that tier
+  int recall_max = 65536;                  // max tokens of a head in it; then the oldest page is replaced
+  int references = 32;                     // mechanism match: the last queries to whose attention outputs it fits
+  std::string scorer = "auto";             // policies trained on a model: file of weights; "auto": beside the model's
   bool cache = true;  // false: no cache; sinks + the newest tokens are recomputed for every token (a baseline)
 
   bool operator==(const Method&) const = default;
@@ -178,8 +183,10 @@ struct Method {
   bool splits_at_decisions() const { return !waits_for_prompt() && split == Split::kAda; }
   bool budgets_change() const { return splits_at_prompt_end() || splits_at_decisions(); }
   // Keeps exactly the sinks and a window of the newest tokens. (Not with mechanism block, which keeps the sinks' whole
-  // page.)
-  bool windowed() const { return policy == "recent" && spare == 0 && !how().whole_pages && pins().empty(); }
+  // page. With recall a chunk's queries see the tokens that will be evicted after it, as with other policies.)
+  bool windowed() const {
+    return policy == "recent" && spare == 0 && !how().whole_pages && pins().empty() && recall == 0;
+  }
   // The window moves with every token: a masked chunk of a prompt gives exactly the result of token by token.
   bool strict() const { return windowed() && schedule == Schedule::kStep && interval == 1; }
 

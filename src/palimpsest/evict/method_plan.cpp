@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "palimpsest/budget/split.h"
+#include "palimpsest/cache/recall_tier.h"
 #include "palimpsest/cache/storage.h"
 #include "palimpsest/cache/storage_growth.h"
 #include "palimpsest/core/error.h"
@@ -39,8 +40,8 @@ std::vector<int> head_budgets(const Candidate& of) {
 CacheOptions cache_options(const Candidate& of) {
   CacheOptions cache = of.target->shape;
   cache.mechanism = of.method.mechanism;
-  cache.shared = of.signals.positions_only() && of.method.split == Split::kUniform && !of.target->layerwise &&
-                 !of.method.how().fits;
+  cache.shared = of.signals.positions_only() && !of.signals.own_heads && of.method.split == Split::kUniform &&
+                 !of.target->layerwise && !of.method.how().fits;
   cache.columns =
       of.signals.columns() + (of.method.keeps_norms() || of.method.scores_by_norms() || of.method.how().fits ? 1 : 0);
   cache.evicted_page = of.method.how().whole_pages ? of.method.page : 0;
@@ -222,7 +223,8 @@ PlanBytes MethodPlan::bytes(long long prompt, long long tokens, bool continued) 
           .state = std::max(a.state, b.state),
           .merged = std::max(a.merged, b.merged),
           .scratch = std::max(a.scratch, b.scratch),
-          .hidden = hidden_bytes(prompt)};
+          .hidden = hidden_bytes(prompt),
+          .recall = recall_bytes(tokens)};
 }
 
 PlanBytes MethodPlan::bytes_of(std::span<const Occupancy> occupancy) const {
@@ -255,6 +257,12 @@ std::size_t MethodPlan::scratch_bytes(const Footprint& f) const {
 
 std::size_t MethodPlan::hidden_bytes(long long prompt) const {
   return target_.layerwise ? static_cast<std::size_t>(prompt) * at(target_.width) * sizeof(float) : 0;
+}
+
+std::size_t MethodPlan::recall_bytes(long long tokens) const {
+  if (method_.recall == 0) return 0;
+  const long long evicted = tokens < 0 ? method_.recall_max : tokens;
+  return RecallTier::max_bytes(cache_.geometry, method_.recall_type, method_.recall_max, evicted);
 }
 
 // What a step with drafts reports of each token, in all layers, is held until accept()

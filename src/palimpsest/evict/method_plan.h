@@ -41,8 +41,9 @@ struct PlanBytes {
   std::size_t merged = 0;      // merged tokens
   std::size_t scratch = 0;     // attention weights of one layer
   std::size_t hidden = 0;      // hidden states of a prompt that is read layer by layer
+  std::size_t recall = 0;      // evicted tokens in the second tier
 
-  std::size_t total() const { return pages + tables + statistics + state + merged + scratch + hidden; }
+  std::size_t total() const { return pages + tables + statistics + state + merged + scratch + hidden + recall; }
   bool operator==(const PlanBytes&) const = default;
 };
 
@@ -125,6 +126,7 @@ class MethodPlan {
   PlanBytes bytes(long long prompt, long long tokens, bool continued = false) const;
   std::size_t scratch_bytes(const Footprint& footprint) const;  // PlanBytes::scratch of such a cache
   std::size_t hidden_bytes(long long prompt) const;             // PlanBytes::hidden
+  std::size_t recall_bytes(long long tokens) const;             // PlanBytes::recall; -1: unlimited
 
  private:
   PlanBytes bytes_of(std::span<const Occupancy> occupancy) const;

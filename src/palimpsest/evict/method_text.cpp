@@ -6,6 +6,7 @@
 #include <charconv>
 #include <span>
 
+#include "palimpsest/cache/formats/formats.h"
 #include "palimpsest/core/error.h"
 #include "palimpsest/core/parse.h"
 #include "palimpsest/evict/method.h"
@@ -30,6 +31,11 @@ constexpr std::array<Text, 2> kPageScores = {"mean", "norms"};
 constexpr std::array<Text, 2> kMergePositions = {"representative", "own"};
 constexpr std::array<Text, 4> kSimilarities = {"product", "key", "value", "clipped"};
 constexpr std::array<Text, 2> kMergedKeys = {"mean", "unit"};
+constexpr auto kTypes = [] {
+  std::array<Text, kKvFormats.size()> names;
+  for (std::size_t i = 0; i < names.size(); ++i) names[i] = kKvFormats[i].name;
+  return names;
+}();
 constexpr std::array<Text, 2> kEvict = {"before", "after"};
 constexpr std::array<Text, 2> kSwitch = {"off", "on"};
 
@@ -205,6 +211,12 @@ constexpr std::array kKeys = {
         set_choice<&Method::positions, kPositions>, get_choice<&Method::positions, kPositions>},
     Key{"rerotate", "HOW", "cache positions: auto, two-query, fused, cached-half, recompute or delta",
         set_choice<&Method::rerotate, kRerotate>, get_choice<&Method::rerotate, kRerotate>},
+    Key{"recall", "PAGES", "pages of 16 evicted tokens that a query attends to: those that fit it best",
+        set_count<&Method::recall, 0>, get_count<&Method::recall>},
+    Key{"recall-type", "TYPE", "recall: evicted tokens are held as f32, f16, bf16, q8_0, q4_0 or q4",
+        set_choice<&Method::recall_type, kTypes>, get_choice<&Method::recall_type, kTypes>},
+    Key{"recall-max", "TOKENS", "recall: max evicted tokens held of each head; then the oldest go",
+        set_count<&Method::recall_max, 16>, get_count<&Method::recall_max>},
     Key{"scorer", "auto|FILE", "of a policy made for one model; auto: NAME.scorer, .kvzap, ... by NAME.gguf",
         [](Method& m, Text, Text value) { m.scorer = value; }, [](const Method& m, Text) { return m.scorer; }},
     Key{"cache", "on|off", "off: baseline that recomputes the last `budget` tokens for every token",

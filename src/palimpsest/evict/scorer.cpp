@@ -12,9 +12,10 @@ namespace palimpsest {
 Scorer::Scorer(const MethodPlan& plan)
     : signals_(plan.signals()), norms_(plan.method().scores_by_norms()), window_(signals_), policy_(plan.policy()) {}
 
-void Scorer::score_positions(SlotTable& table) const {
+void Scorer::score_positions(SlotTable& table, int t) const {
   if (!signals_.positions_only()) return;
-  policy_->score({.position = table.position(), .inserted = static_cast<int>(table.inserted().size())}, table.score());
+  policy_->score({.position = table.position(), .inserted = static_cast<int>(table.inserted().size()), .table = t},
+                 table.score());
 }
 
 void Scorer::add_to_window(Cache& cache, int t, const Rows& weights, std::span<const float> sums) const {

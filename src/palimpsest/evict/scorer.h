@@ -22,7 +22,7 @@ class Scorer {
   bool has_policy() const { return policy_ != nullptr; }  // false: nothing is ever evicted
 
   // Scores that follow from positions; nothing for policies that read more.
-  void score_positions(SlotTable& table) const;
+  void score_positions(SlotTable& table, int t) const;
   // By a step's attention weights, and by keys and values of the tokens that it inserted, oldest first: to `table`,
   // table `t` or a copy.
   // Requires: !signals().at_decision().

@@ -15,15 +15,14 @@ class PooledWindow : public Policy {
  public:
   std::vector<PolicyOption> options() override {
     static constexpr std::array<std::string_view, 3> kPooling = {"avg", "max", "none"};
-    PolicyOption kernel =
-        count_option({"kernel", "TOKENS|auto", "neighbours that are pooled, odd; auto: 7"}, kernel_, 255);
+    PolicyOption kernel = count_option({"kernel", "TOKENS|auto", "neighbours pooled, odd; auto: 7"}, kernel_, 255);
     kernel.set = [this, parse = kernel.set](std::string_view value) {
       parse(value);
       if (kernel_ % 2 == 0)
         fail("kernel {0} is even: it has as many neighbours on both sides; use {1} or {2}", kernel_, kernel_ - 1,
              kernel_ + 1);
     };
-    return {count_option({"window", "QUERIES|auto", "the last queries; protect as many; auto: 32"}, window_, 4096),
+    return {count_option({"window", "QUERIES|auto", "last queries; protect them; auto: 32"}, window_, 4096),
             choice_option({"pooling", "HOW", "avg, max or none; auto: the paper's"}, pooling_, kPooling), kernel};
   }
 

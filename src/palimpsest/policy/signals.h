@@ -103,7 +103,8 @@ struct Signals {
   bool model = false;  // needs Policy::prepare()
   // Stored keys must be rotated to their positions in the text: the score rotates queries to future positions.
   bool original_positions = false;
-  bool pairs = false;  // score() compares all tokens of a head with each other
+  bool pairs = false;      // score() compares all tokens of a head with each other
+  bool own_heads = false;  // though only positions matter, each head has its own scores
 
   bool operator==(const Signals&) const = default;
 
@@ -112,7 +113,7 @@ struct Signals {
   bool queries() const { return query_moments || references; }  // attention reports queries
   // Keys and values of newly inserted tokens are reported.
   bool reads_inserted() const { return score_on_insert || insert_score; }
-  // Only positions matter: all heads of a sequence evict the same tokens, and one decision is enough.
+  // Only positions matter: unless own_heads, all heads of a sequence evict the same tokens, and one decision is enough.
   bool positions_only() const { return !weights() && !rows() && !query_moments && !insert_score; }
   // Scores are computed before an eviction; if false, in every step, from its tokens or weights.
   bool at_decision() const { return attention_window || (rows() && !score_on_insert); }

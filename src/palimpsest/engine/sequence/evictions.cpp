@@ -104,11 +104,39 @@ void Evictions::drop_and_insert(CacheChange change) {
   if (plan_.signals().references && !victims.empty())
     match_kept(cache_, victims, *plan_.signals().references, scores_, frequencies_, workers_.get(), interrupt_.get(),
                kFit);
+  if (recall_ != nullptr && !victims.empty()) put_into_tier(victims);
   transaction.commit(workers_.get());
   if (memory_log_ != nullptr) memory_log_->end_drop(cache_);
   if (plan_.rule().rotated_at_rank) rerotate_moved(cache_, frequencies_, workers_.get());
   if (!victims.empty()) ++times_.evictions;
   evictor_.committed();
+}
+
+// All memory first: then nothing can fail.
+void Evictions::put_into_tier(const Victims& victims) {
+  const int heads = cache_.geometry().heads();
+  const auto gone = [&](int head) -> const std::vector<int>& {
+    return victims.drop[static_cast<std::size_t>(cache_.table_of(head))];
+  };
+  for (int head = 0; head < heads; ++head) recall_->reserve(head, static_cast<int>(std::ssize(gone(head))));
+  const auto put = [&](int head) {
+    const LayerView view = cache_.view(cache_.geometry().layer_of(head));
+    const HeadPages& pages = cache_.head(head);
+    const SlotTable& table = cache_.table(cache_.table_of(head));
+    thread_local std::vector<float> key, value;
+    key.resize(static_cast<std::size_t>(view.head_dim));
+    value.resize(static_cast<std::size_t>(view.value_dim));
+    for (const int slot : gone(head)) {
+      const std::byte* const page = pages.page[slot / view.page_size];
+      load_key(view, page, slot % view.page_size, key.data());
+      load_value(view, page, slot % view.page_size, value.data());
+      recall_->append(head, table.position(slot), key.data(), value.data());
+    }
+  };
+  if (workers_ != nullptr)
+    workers_->run(heads, put);
+  else
+    for (int head = 0; head < heads; ++head) put(head);
 }
 
 void Evictions::edit(PositionRange removed, Position by, const Hyperparameters& hyper) {

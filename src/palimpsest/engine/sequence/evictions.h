@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "palimpsest/cache/cache.h"
+#include "palimpsest/cache/recall_tier.h"
 #include "palimpsest/core/interrupt.h"
 #include "palimpsest/core/rope.h"
 #include "palimpsest/core/workers.h"
@@ -37,6 +38,8 @@ class Evictions {
 
   // Checked in decisions and merges; nullptr: none.
   void set_interrupt(std::shared_ptr<const Interrupt> interrupt) { interrupt_ = std::move(interrupt); }
+  // Gets the policy's victims before they go; nullptr: none. Outlives this.
+  void set_recall_tier(RecallTier* tier) { recall_ = tier; }
   // Records what is dropped from now on; nullptr: nothing.
   void set_memory_log(std::shared_ptr<MemoryLog> log);
   void restart_memory_log();
@@ -74,6 +77,7 @@ class Evictions {
   bool compact(int coming, Phase phase);
   void score_tables(int coming, Phase phase, TableRange tables);
   void drop_and_insert(CacheChange change);
+  void put_into_tier(const Victims& victims);
   void change_text(const CacheChange& change, const Hyperparameters& hyper);
 
   const MethodPlan& plan_;
@@ -82,6 +86,7 @@ class Evictions {
   std::shared_ptr<Workers> workers_;
   std::shared_ptr<const Interrupt> interrupt_;
   std::shared_ptr<MemoryLog> memory_log_;
+  RecallTier* recall_ = nullptr;
   std::vector<std::size_t> rope_of_;  // [layers] index of the model's RoPE table
   // [layers] for re-rotation, merging, query moments, matching; else empty
   std::vector<RopeFrequencies> frequencies_;

@@ -36,6 +36,16 @@ Sequence::Sequence(const Decoder& decoder, const SessionOptions& options, std::s
   options_.method = plan_->method();
   if (!cache_->options().pages) decoder.attach_storage(*cache_, plan_->rule());
   evictor_.invalidate(*cache_);
+  const Method& method = plan_->method();
+  if (method.recall == 0) return;
+  recall_ = std::make_unique<RecallTier>(plan_->cache().geometry, method.recall_type, method.recall_max);
+  evictions_.set_recall_tier(recall_.get());
+}
+
+void Sequence::copy_recall(const Sequence& other) {
+  if (other.recall_ == nullptr) return;
+  recall_ = std::make_unique<RecallTier>(*other.recall_);
+  evictions_.set_recall_tier(recall_.get());
 }
 
 void Sequence::read(std::span<const TokenId> prompt, bool all_logits, StepResult result) {
@@ -188,6 +198,8 @@ SequenceStep Sequence::step_of(std::span<const TokenId> tokens) {
     step.hidden = passes_.input(read_, tokens.size());
     step.all_logits = step.all_logits || !passes_.last();
   }
+  step.recall = recall_.get();
+  step.recall_pages = plan_->method().recall;
   step.request.drafts = drafts_ > 0;
   if (previewed_) step.request.draft_rows = draft_rows_.rows();
   const std::size_t left = prompt_.size() - read_ - running_;
@@ -291,6 +303,7 @@ void Sequence::rewind(Position position) {
   if (position == next) return;
   fetch_scores();
   cache_->drop(position, kEndOfText);
+  if (recall_ != nullptr) recall_->forget(position);
   evictions_.rewind_memory_log(position);
   evictor_.invalidate(*cache_);
   stage_ = Stage::kIdle;
@@ -299,6 +312,7 @@ void Sequence::rewind(Position position) {
 void Sequence::clear() {
   cache_->clear();
   evictor_.clear(*cache_);
+  if (recall_ != nullptr) recall_->clear();
   window_.clear();
   passes_.end();
   stage_ = Stage::kIdle;

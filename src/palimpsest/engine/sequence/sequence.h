@@ -136,6 +136,8 @@ class Sequence {
 
   const SessionOptions& options() const { return options_; }
   const Cache& cache() const { return *cache_; }
+  const RecallTier* recall() const { return recall_.get(); }  // nullptr: the method has none
+  void copy_recall(const Sequence& other);                    // Requires: the same method. Throws Error, std::bad_alloc
   const MethodPlan& plan() const { return *plan_; }
   const std::shared_ptr<const MethodPlan>& shared_plan() const { return plan_; }
   const AttentionRule& rule() const { return plan_->rule(); }
@@ -165,6 +167,7 @@ class Sequence {
   std::shared_ptr<const MethodPlan> plan_;
   Evictor evictor_;
   std::unique_ptr<Cache> cache_;
+  std::unique_ptr<RecallTier> recall_;
   Evictions evictions_;
   DraftPreview preview_;
   SignalCollector collector_;

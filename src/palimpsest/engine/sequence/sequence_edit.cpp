@@ -44,6 +44,7 @@ void Sequence::check_edit(PositionRange range) const {
   check_whole();
   const Position next = cache_->next();
   if (!options_.method.cache) fail("method {} has no cache to edit: read the edited text", options_.method.name);
+  if (recall_ != nullptr) fail("recall: evicted tokens cannot be edited; read the edited text, or leave recall out");
   if (range.first < 0 || range.last < range.first)
     fail("the range {}:{} is out of order: give A:B with 0 <= A <= B, the tokens A to B - 1", range.first, range.last);
   if (range.last > next)

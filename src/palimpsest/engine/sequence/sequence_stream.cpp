@@ -39,6 +39,7 @@ std::vector<std::byte> Sequence::state() const {
 }
 
 void Sequence::save(ByteWriter& out) const {
+  if (recall_ != nullptr) fail("recall: evicted tokens are not saved in snapshots: leave recall out");
   assert(drafts_ == 0);
   check_whole();
   window_.save(out);

@@ -150,6 +150,7 @@ std::unique_ptr<Session> Session::fork() {
   if (!method().cache) fail("method {} has no cache: its sessions cannot fork", method().name);
   std::unique_ptr<Session> copy(new Session(*this, sequence_.cache().pool()));
   copy->sequence_.continue_from(sequence_.cache(), sequence_.state(), sequence_.in_prompt());
+  copy->sequence_.copy_recall(sequence_);
   return copy;
 }
 

@@ -1,0 +1,124 @@
+#include "palimpsest/cache/recall_tier.h"
+
+#include <algorithm>
+#include <bit>
+#include <cassert>
+#include <cstring>
+
+namespace palimpsest {
+namespace {
+
+LayerView layout_of(const HeadGeometry& geometry, CacheType type) {
+  LayerView layout;
+  layout.key_type = layout.value_type = type;
+  layout.page_size = kTile;
+  for (int i = 0; i < geometry.layers() && layout.head_dim == 0; ++i)
+    if (geometry.layer(i).kv_heads > 0)  // all layers have keys and values of these widths
+      layout.head_dim = geometry.layer(i).key_width, layout.value_dim = geometry.layer(i).value_width;
+  return layout;
+}
+
+}  // namespace
+
+RecallTier::RecallTier(const HeadGeometry& geometry, CacheType type, int max_tokens)
+    : layout_(layout_of(geometry, type)),
+      max_pages_((max_tokens + kTile - 1) / kTile),
+      pool_(page_bytes(layout_)),
+      heads_(static_cast<std::size_t>(geometry.heads())) {}
+
+RecallTier::RecallTier(const RecallTier& other)
+    : layout_(other.layout_), max_pages_(other.max_pages_), pool_(page_bytes(layout_)), heads_(other.heads_) {
+  for (std::size_t head = 0; head < heads_.size(); ++head)
+    for (std::size_t page = 0; page < heads_[head].pages.size(); ++page) {
+      PageId& copy = heads_[head].pages[page];
+      copy = pool_.take();
+      std::memcpy(pool_.address(copy), other.pool_.address(other.heads_[head].pages[page]), page_bytes(layout_));
+    }
+}
+
+RecallTier::~RecallTier() {
+  clear();
+}
+
+void RecallTier::reserve(int head, int tokens) {
+  Head& h = at(head);
+  const long long wanted = std::min((h.written + tokens + kTile - 1) / kTile, max_pages_);
+  const auto pages = static_cast<std::size_t>(wanted);
+  if (pages <= h.pages.size()) return;
+  if (pages > h.pages.capacity()) {
+    const std::size_t room = std::min(2 * pages, static_cast<std::size_t>(max_pages_));
+    h.pages.reserve(room);
+    h.present.reserve(room);
+    h.position.reserve(room * kTile);
+  }
+  h.present.resize(pages);
+  h.position.resize(pages * kTile);
+  while (h.pages.size() < pages) h.pages.push_back(pool_.take());
+}
+
+void RecallTier::append(int head, Position position, const float* key, const float* value) noexcept {
+  Head& h = at(head);
+  const auto page = static_cast<std::size_t>(h.written / kTile % max_pages_);
+  const auto lane = static_cast<int>(h.written++ % kTile);
+  assert(page < h.pages.size() && "reserve() first");
+  std::byte* const to = pool_.address(h.pages[page]);
+  if (lane == 0) {
+    std::memset(to, 0, page_bytes(layout_));
+    h.present[page] = 0;
+  }
+  store_key(layout_, to, lane, key);
+  store_value(layout_, to, lane, value);
+  h.present[page] = static_cast<std::uint16_t>(h.present[page] | 1u << lane);
+  h.position[page * kTile + static_cast<std::size_t>(lane)] = position;
+}
+
+void RecallTier::forget(Position from) {
+  for (Head& h : heads_)
+    for (std::size_t slot = 0; slot < h.position.size(); ++slot)
+      if (h.position[slot] >= from)
+        h.present[slot / kTile] = static_cast<std::uint16_t>(h.present[slot / kTile] & ~(1u << slot % kTile));
+}
+
+void RecallTier::clear() noexcept {
+  for (Head& h : heads_) {
+    for (const PageId page : h.pages) pool_.release(page);
+    h = {};
+  }
+}
+
+RecallPages RecallTier::pages(int head) const {
+  const Head& h = at(head);
+  return {.page = pool_.table(h.pages),
+          .present = h.present.data(),
+          .pages = static_cast<int>(std::min<long long>((h.written + kTile - 1) / kTile, max_pages_))};
+}
+
+long long RecallTier::tokens(int head) const {
+  const RecallPages all = pages(head);
+  long long count = 0;
+  for (int page = 0; page < all.pages; ++page) count += std::popcount(all.present[page]);
+  return count;
+}
+
+bool RecallTier::empty() const {
+  return std::ranges::all_of(heads_, [](const Head& h) { return h.written == 0; });
+}
+
+std::size_t RecallTier::bytes() const {
+  std::size_t sum = pool_.bytes_in_use();
+  for (const Head& h : heads_)
+    sum += h.pages.capacity() * sizeof(PageId) + h.present.capacity() * sizeof(std::uint16_t) +
+           h.position.capacity() * sizeof(Position);
+  return sum;
+}
+
+std::size_t RecallTier::max_bytes(const HeadGeometry& geometry, CacheType type, int max_tokens, long long tokens) {
+  const LayerView layout = layout_of(geometry, type);
+  const auto pages_of = [](long long count) { return static_cast<std::size_t>((count + kTile - 1) / kTile); };
+  const std::size_t pages = std::min(pages_of(max_tokens), pages_of(tokens));
+  const std::size_t room = std::min(pages_of(max_tokens), 2 * pages);  // arrays grow by doubling
+  return static_cast<std::size_t>(geometry.heads()) *
+         (pages * page_bytes(layout) + room * (sizeof(PageId) + sizeof(std::uint16_t) + kTile * sizeof(Position)));
+}
+
+}  // namespace palimpsest
