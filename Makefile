@@ -2,7 +2,7 @@
 MAKEFLAGS += --no-print-directory
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help serve-mutations run chat build test test-long test-avx2 test-arm64 test-asan test-tsan install-check deb deb-check image-check dist release release-check docs docs-check bench attention bench-papers plots versus versus-server versus-shift evict-cost own-time batches drafts growth exactness quality budgets recall chats parity acceptance sweep report peers peers-kept convert-check serve-check clients-check llama-server-check templates-check schemas-check page-check page-pictures memory-events serve-load overload first-hour serve-kill serve-hostile cuda-check scale-check wheel python-check python-clean format format-check setup clean prune
+.PHONY: help serve-mutations run chat build test test-long test-avx2 test-arm64 test-asan test-tsan install-check deb deb-check image-check dist release release-check docs docs-check bench attention bench-papers plots versus versus-server versus-shift evict-cost own-time batches drafts growth exactness quality forgetting budgets recall chats parity acceptance sweep report peers peers-kept convert-check serve-check clients-check llama-server-check templates-check schemas-check page-check page-pictures memory-events serve-load overload first-hour serve-kill serve-hostile cuda-check scale-check wheel python-check python-clean format format-check setup clean prune
 
 # What `make run` runs; try RUN_ARGS='-p "Once upon a time" -n -1' and Ctrl-C.
 RUN_ARGS ?= -n 1000 --ignore-eos --seed 1 --method streaming
@@ -137,6 +137,9 @@ exactness:  ## test that mechanism, positions, page size, path and threads do no
 
 quality: build  ## what each method loses on real models, which are pulled (QUALITY_ARGS='--rows auto'); measures missing cells
 	@tools/env python3 bench/real_models.py $(QUALITY_ARGS)
+
+forgetting: build  ## what methods forget, by the kind of work: bench methods on SmolLM2 (FORGETTING_ARGS='--samples 5'); resumable
+	@tools/env python3 bench/forgetting.py $(FORGETTING_ARGS)
 
 recall: build  ## recall of evicted tokens on SmolLM2: answers, speed (RECALL_ARGS=answers)
 	@tools/env python3 bench/recall.py $(RECALL_ARGS)

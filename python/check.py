@@ -3,8 +3,8 @@
     python3 python/check.py [--python PYTHON] [--wheel FILE] [--long] [--only PART ...] [pytest arguments]
 
 Needs PyPI; the environment is ~/.cache/palimpsest/python-check-VERSION. --wheel tests a wheel that is there. --long runs
-the tests of threads and memory in their long forms. Parts: tests, pages (README.md, docs/python.md, docs/from-kvpress.md),
-notebook, lint (ruff, mypy), reference (pdoc), times. See also python/clean.py.
+the tests of threads and memory in their long forms. Parts: tests, pages (README.md, docs/python.md, docs/from-kvpress.md,
+docs/add-to-the-benchmark.md), notebook, lint (ruff, mypy), reference (pdoc), times. See also python/clean.py.
 """
 import argparse
 import os
@@ -84,7 +84,7 @@ def main():
         environment |= {"PALIMPSEST_LONG": "1"} if flags.long else {}
         run(python, "-X", "dev", "-m", "pytest", "-q", "-rsP" if flags.long else "-rs", "python/tests", *rest, **environment)
     if "pages" in flags.only:
-        for page in ("README.md", "docs/python.md", "docs/from-kvpress.md"):
+        for page in ("README.md", "docs/python.md", "docs/from-kvpress.md", "docs/add-to-the-benchmark.md"):
             run(python, "-X", "dev", "-W", "error", "-c", page_code(page))
     if "notebook" in flags.only:
         start = time.perf_counter()

@@ -6,7 +6,9 @@
 #include <cmath>
 #include <filesystem>
 #include <map>
+#include <set>
 #include <sstream>
+#include <utility>
 
 #include "palimpsest/bench_commands.h"
 #include "palimpsest/core/error.h"
@@ -17,6 +19,7 @@
 #include "palimpsest/eval/suite.h"
 #include "palimpsest/interrupt.h"
 #include "palimpsest/model/backend.h"
+#include "palimpsest/options.h"
 #include "palimpsest/progress.h"
 #include "palimpsest/sweep_run.h"
 #include "palimpsest/system.h"
@@ -42,10 +45,10 @@ Examples:
 
 struct MethodsFlags {
   ModelFlags model;
-  std::string methods, tasks, shares = "1/4", folder = "methods", text;
+  std::string methods, tasks, shares = "1/4", folder = "methods", text, data, suite;
   long long length = 1024, samples = 25, seed = 1;
   int threads = 1;
-  bool quick = false, list = false;
+  bool quick = false, list = false, json = false;
 };
 
 std::vector<std::string> split(const std::string& text, char separator) {
@@ -71,20 +74,23 @@ std::vector<double> parse_shares(const std::string& text) {
 
 class Bench {
  public:
-  Bench(const MethodsFlags& flags, bool chat)
+  Bench(const MethodsFlags& flags, const Suite& suite, bool chat)
       : flags_(flags),
         chat_(chat),
-        methods_(chosen_methods(default_suite(), split(flags.methods, ';'))),
-        tasks_(chosen_tasks(default_suite(), split(flags.tasks, ';'))),
+        methods_(chosen_methods(suite, split(flags.methods, ';'))),
+        tasks_(chosen_tasks(suite, split(flags.tasks, ';'))),
         shares_(parse_shares(flags.shares)) {
     if (flags.quick && flags.tasks.empty()) std::erase_if(tasks_, [](const SuiteTask& task) { return !task.quick; });
     if (flags.quick && flags.methods.empty())
       std::erase_if(methods_, [](const SuiteMethod& method) { return !method.quick; });
-    if (!chat) std::erase_if(tasks_, [](const SuiteTask& task) { return task.chat; });
+    leave_out();
     std::filesystem::create_directories(flags.folder);
     results_.emplace(flags.folder + "/results.jsonl");
-    for (const json& line : results_->lines())
-      if (line.value("version", "") == version() && line.contains("result")) known_[line.value("command", "")] = line;
+    for (const json& line : results_->lines()) {
+      if (line.value("version", "") != version() || line.contains("error")) continue;
+      if (line.contains("result")) known_[line.value("command", "")] = line;
+      if (const auto result = suite_result(line)) said_.emplace(line.value("command", ""), result->task);
+    }
     text_ = flags.text;
     if (text_.empty()) write(text_ = flags.folder + "/text.txt", std::string(eval_data("haystack.txt")));
   }
@@ -100,15 +106,51 @@ class Bench {
         .model = flags_.model.path,
         .machine = fmt::format("{}, {} thread{}", machine(), flags_.threads, flags_.threads == 1 ? "" : "s"),
         .version = version(),
-        .length = flags_.length};
+        .length = flags_.length,
+        .left_out = left_out_};
     write(flags_.folder + "/report.md", suite_markdown(measured_, about));
     write(flags_.folder + "/report.html", suite_html(measured_, about));
-    fmt::print("{}\n{} of {} runs; {}/report.md, {}/report.html\n", suite_markdown(measured_, about), done_, total_,
-               flags_.folder, flags_.folder);
+    if (flags_.json)
+      print_json(about);
+    else
+      fmt::print("{}\n{} of {} runs; {}/report.md, {}/report.html\n", suite_markdown(measured_, about), done_, total_,
+                 flags_.folder, flags_.folder);
     return interrupted() ? kInterrupted : kOk;
   }
 
  private:
+  void print_json(const SuiteAbout& about) const {
+    json results = json::array();
+    for (const SuiteResult& each : measured_) results.push_back(to_json(each));
+    fmt::print("{}\n", json{{"task", "methods"},
+                            {"model", about.model},
+                            {"version", about.version},
+                            {"length", about.length},
+                            {"left_out", about.left_out},
+                            {"runs", results}}
+                           .dump(2));
+  }
+  // Tasks that need a chat template or files which are not there.
+  void leave_out() {
+    std::erase_if(tasks_, [&](const SuiteTask& task) {
+      std::string needs = missing_file(task);
+      if (task.chat && !chat_) needs = "a chat template";
+      if (!needs.empty()) left_out_.push_back(fmt::format("{} (needs {})", task.name, needs));
+      return !needs.empty();
+    });
+    if (tasks_.empty()) fail("none of these tasks can be measured: {}", fmt::join(left_out_, "; "));
+  }
+  std::string missing_file(const SuiteTask& task) const {
+    const std::string mark = "{data}/";
+    for (const std::string& word : split(task.run, ' ')) {
+      if (!word.starts_with(mark)) continue;
+      const std::string file = word.substr(mark.size());
+      if (flags_.data.empty() || !std::filesystem::exists(flags_.data + "/" + file))
+        return fmt::format("{} in a folder of data: --data", file);
+    }
+    return {};
+  }
+  static std::string evaluation_of(const SuiteTask& task) { return split(task.run, ' ').at(1); }
   static std::string machine() {
     const auto devices = list_devices();
     const auto cpu = std::ranges::find(devices, true, &DeviceInfo::cpu);
@@ -137,12 +179,14 @@ class Bench {
     const std::vector<std::pair<std::string, std::string>> values = {
         {"length", std::to_string(flags_.length)},
         {"half", std::to_string(flags_.length / 2)},
+        {"twice", std::to_string(flags_.length * 2)},
+        {"text", text_},
+        {"data", flags_.data},
         {"total", std::to_string(flags_.length * 3 / 2)},
         {"samples", std::to_string(flags_.quick ? std::min<long long>(flags_.samples, kQuickSamples) : flags_.samples)},
         {"seed", std::to_string(flags_.seed)}};
     std::vector<std::string> words;
-    for (const std::string& word : split(run, ' '))
-      words.push_back(word == "{text}" ? text_ : filled_command(word, values));
+    for (const std::string& word : split(run, ' ')) words.push_back(filled_command(word, values));
     const char* const more = method.method.find(':') == std::string::npos ? ":" : ",";
     for (const std::string& word :
          {std::string("-m"), flags_.model.path, std::string("-t"), std::to_string(flags_.threads),
@@ -163,7 +207,7 @@ class Bench {
                                         flags_.length + kQuestionsOfText);
     const json line = line_of(command(run, method, budget), "bytes");
     if (line.is_null()) return 0;
-    if (!line.contains("suite") && !line.contains("seen")) remember(line, "seen", true);
+    if (!line.contains("seen")) remember(line, "seen", true);
     error = line.value("error", "");
     return line.contains("result") ? line["result"]["runs"][0].value("cache_bytes", std::size_t{0}) : 0;
   }
@@ -211,29 +255,40 @@ class Bench {
                        .share = share,
                        .budget = budget,
                        .process_bytes = line.value("peak_bytes", std::size_t{0}),
+                       .solved = task.solved,
+                       .saw = method.saw,
                        .error = line.value("error", "")};
     if (line.contains("result")) {
       const json& run = line["result"]["runs"][0];
-      const bool text = task.group == SuiteGroup::kText;
+      const bool text = evaluation_of(task) == "perplexity";
       const auto number = [&](const char* key) {
         return run.contains(key) && run[key].is_number() ? run[key].get<double>() : std::nan("");
       };
-      result.score = number(text ? "perplexity" : "score");
-      result.low = text ? std::nan("") : number("score_low");
-      result.high = text ? std::nan("") : number("score_high");
+      const std::string score = !task.score.empty() ? task.score : text ? "perplexity" : "score";
+      result.score = number(score.c_str());
+      result.low = number((score + "_low").c_str());
+      result.high = number((score + "_high").c_str());
+      result.spelled = run.value("method", "");
+      result.cache_type = run.value("cache_type", "");
       result.questions = run.value("questions", 0LL);
       result.cache_bytes = run.value("cache_bytes", std::size_t{0});
       result.ms_per_token = text ? 1000 / number("tokens_per_second") : number("tpot_ms");
+      for (const json& file : run.value("files", json::array())) {
+        result.file += (result.file.empty() ? "" : ", ") + file.value("name", "");
+        result.file_bytes += file.value("bytes", std::size_t{0});
+      }
     }
-    if (!line.contains("suite")) remember(line, "suite", to_json(result));
+    if (said_.emplace(line["command"], task.name).second) remember(line, "suite", to_json(result));
     if (share >= 1) solved_[task.name] = is_solved(result);
     measured_.push_back(std::move(result));
     ++done_;
   }
 
+  // Tasks with one command have a line each; the first has the result.
   void remember(json line, const char* key, const json& value) {
+    if (line.contains("suite")) line.erase("result");
     line[key] = value;
-    known_[line["command"]] = line;
+    if (line.contains("result")) known_[line["command"]] = line;
     results_->append(line);
   }
 
@@ -243,8 +298,10 @@ class Bench {
   std::vector<SuiteTask> tasks_;
   std::vector<double> shares_;
   std::optional<ResultsFile> results_;
-  std::map<std::string, json> known_;  // lines by command
+  std::map<std::string, json> known_;                   // lines by command
+  std::set<std::pair<std::string, std::string>> said_;  // commands and tasks that have a line
   std::map<std::string, bool> solved_;
+  std::vector<std::string> left_out_;  // tasks, and why
   std::string text_;
   std::vector<SuiteResult> measured_;
   Progress bar_{"methods", "runs"};
@@ -252,8 +309,9 @@ class Bench {
 };
 
 int run_methods(MethodsFlags& flags) {
+  Suite suite = default_suite();
+  if (!flags.suite.empty()) add_suite(suite, read_text(flags.suite, "the suite"), flags.suite);
   if (flags.list) {
-    const Suite suite = default_suite();
     fmt::print("Tasks\n");
     for (const SuiteTask& task : suite.tasks) fmt::print("  {:<18}{}\n", task.name, task.about);
     fmt::print("\nMethods\n");
@@ -266,7 +324,7 @@ int run_methods(MethodsFlags& flags) {
   const TextModel model = load_text_model(flags.model);
   const bool chat = model.vocabulary->has_chat_template();
   flags.model.path = model.model->path();
-  return Bench(flags, chat).run();
+  return Bench(flags, suite, chat).run();
 }
 
 }  // namespace
@@ -298,6 +356,13 @@ void add_bench_methods(CLI::App& bench, Action& action) {
   command->add_option("--text", flags->text, "text in which facts are hidden, and whose perplexity is measured")
       ->type_name("FILE")
       ->default_str("included stories");
+  command
+      ->add_option("--data", flags->data,
+                   "folder with tasks/babi and tasks/longbench; tasks without their files are left out")
+      ->type_name("FOLDER")
+      ->envname("PALIMPSEST_SHARED");
+  command->add_option("--suite", flags->suite, "JSON file of more tasks and methods (docs/add-to-the-benchmark.md)")
+      ->type_name("FILE");
   command->add_option("--seed", flags->seed, "random seed of the tasks")->capture_default_str();
   command->add_option("-t,--threads", flags->threads, "threads of each run")
       ->type_name("N")
@@ -308,6 +373,7 @@ void add_bench_methods(CLI::App& bench, Action& action) {
       ->capture_default_str();
   command->add_flag("--quick", flags->quick, "three tasks of 5 contexts and six methods: about 4 minutes with SmolLM2");
   command->add_flag("--list", flags->list, "list the tasks and methods");
+  add_json_flag(*command, flags->json);
   command->callback([flags, &action] { action = [flags] { return run_methods(*flags); }; });
 }
 

@@ -8,6 +8,7 @@
 #include "palimpsest/core/cache_type.h"
 #include "palimpsest/core/error.h"
 #include "palimpsest/eval_commands.h"
+#include "palimpsest/fit/method_files.h"
 #include "palimpsest/options.h"
 #include "palimpsest/progress.h"
 #include "palimpsest/system.h"
@@ -32,6 +33,7 @@ void add_eval(CLI::App& app, Action& action) {
   add_eval_compare(*eval, action);
   add_eval_needle(*eval, action);
   add_eval_ruler(*eval, action);
+  add_eval_checked(*eval, action);
   add_eval_retention(*eval, action);
   add_eval_longbench(*eval, action);
   add_eval_likelihood(*eval, action);
@@ -102,7 +104,15 @@ void CacheUse::add(const Cache& cache, long long evicted_now) {
   evicted += evicted_now;
 }
 
+void CacheUse::set_files(const Decoder& decoder, const SessionOptions& options) {
+  files = files_of(MethodPlan(options.method, plan_target(decoder, options)), decoder.model().path());
+}
+
 nlohmann::json as_json(const CacheUse& cache_use) {
+  nlohmann::json files = nlohmann::json::array();
+  for (const std::string& file : cache_use.files)
+    files.push_back(
+        {{"name", std::filesystem::path(file).filename().string()}, {"bytes", std::filesystem::file_size(file)}});
   return {{"name", cache_use.name},
           {"method", cache_use.method},
           {"budget", cache_use.budget},
@@ -112,7 +122,8 @@ nlohmann::json as_json(const CacheUse& cache_use) {
           {"cache_type", cache_use.cache_type},
           {"cache_bytes", cache_use.cache_bytes},
           {"cache_bytes_peak", cache_use.cache_bytes_peak},
-          {"evicted", cache_use.evicted}};
+          {"evicted", cache_use.evicted},
+          {"files", files}};
 }
 
 std::string cache_use_text(const CacheUse& cache_use) {

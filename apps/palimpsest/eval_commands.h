@@ -18,6 +18,7 @@ void add_eval_stream(CLI::App& eval, Action& action);
 void add_eval_compare(CLI::App& eval, Action& action);
 void add_eval_needle(CLI::App& eval, Action& action);
 void add_eval_ruler(CLI::App& eval, Action& action);
+void add_eval_checked(CLI::App& eval, Action& action);
 void add_eval_retention(CLI::App& eval, Action& action);
 void add_eval_longbench(CLI::App& eval, Action& action);
 void add_eval_likelihood(CLI::App& eval, Action& action);
@@ -44,6 +45,7 @@ std::vector<TokenText> read_tokens(const TextFlags& flags, const Vocabulary& voc
 struct CacheUse {
   CacheUse(const std::string& name, const SessionOptions& options);
   void add(const Cache& cache, long long evicted);  // call after each text: max of cache bytes, sum of evictions
+  void set_files(const Decoder& decoder, const SessionOptions& options);  // fit/method_files.h
 
   std::string name, method;  // as the user wrote it; with all options
   std::string protection;    // "4 sinks and the newest 32"
@@ -51,6 +53,7 @@ struct CacheUse {
   std::string cache_type;
   std::size_t cache_bytes = 0, cache_bytes_peak = 0;  // pages and tables
   long long evicted = 0;
+  std::vector<std::string> files;  // paths of the files beside the model that it reads
 };
 nlohmann::json as_json(const CacheUse& cache_use);
 std::string cache_use_text(const CacheUse& cache_use);  // "cache 1.5 MiB, 4 sinks protected, 1,200 evicted"

@@ -197,6 +197,7 @@ int run_perplexity(const PerplexityFlags& flags) {
     Session session(decoder, method.options);
     Progress bar(method.name, "tokens");
     Run& run = runs.emplace_back(Run{.method = method, .cache_use = CacheUse(method.name, method.options)});
+    run.cache_use.set_files(*decoder, method.options);
     long long before = 0;
     for (const TokenText& text : texts) {
       if (interrupted()) break;

@@ -46,9 +46,11 @@ Questioner::Questioner(const QuestionFlags& flags, TextModel model, long long lo
       longest_(longest),
       seen_(flags.seen == "after" ? QuestionSeen::kAfter : QuestionSeen::kBefore) {
   const Hyperparameters& hyper = model_.model->hyper();
-  for (const NamedMethod& method : method_list(flags.list, hyper, model_.vocabulary.get(), longest))
-    runs_.push_back({.method = method, .cache_use = CacheUse(method.name, method.options)});
   decoder_ = std::make_shared<Decoder>(model_.model, threads_of(flags.threads, hyper));
+  for (const NamedMethod& method : method_list(flags.list, hyper, model_.vocabulary.get(), longest)) {
+    runs_.push_back({.method = method, .cache_use = CacheUse(method.name, method.options)});
+    runs_.back().cache_use.set_files(*decoder_, method.options);
+  }
   if (flags.chat) template_ = ChatTemplate::load(model_.vocabulary, flags.chat_template);
 }
 
@@ -83,12 +85,12 @@ void Questioner::ask(std::size_t count, const std::string& label, const Make& ma
 }
 
 Prompt Questioner::prompt(const std::string& context, const std::vector<std::string>& questions,
-                          const std::vector<std::string>& starts) const {
-  return question_prompt(*model_.vocabulary, template_.get(), context, questions, starts);
+                          const std::vector<std::string>& starts, const std::string& system) const {
+  return question_prompt(*model_.vocabulary, template_.get(), context, questions, starts, system);
 }
 
 std::string Questioner::between_messages(const std::string& reply) const {
-  if (!template_) fail("this kind of needle is a chat: add --chat, with a model that has a chat template");
+  if (!template_) fail("this is a chat: add --chat, with a model that has a chat template");
   const std::string first = "(first message)", second = "(second message)";
   const std::string text = template_->text({{"user", first}, {"assistant", reply}, {"user", second}});
   const auto from = text.find(first), to = text.find(second);

@@ -48,15 +48,16 @@ class Questioner {
   void ask(std::size_t count, const std::string& label, const Make& make, const Got& got);
 
   // Tokenizes a prompt; with --chat inside the model's chat template (throws Error if it has none). `starts`: of the
-  // answers, one for each question; or none.
+  // answers, one for each question; or none. `system`: the system prompt; empty: none.
   Prompt prompt(const std::string& context, const std::vector<std::string>& questions,
-                const std::vector<std::string>& starts = {}) const;
+                const std::vector<std::string>& starts = {}, const std::string& system = {}) const;
   // What the chat template puts between two messages of the user, with the assistant's reply. Throws Error without
   // --chat.
   std::string between_messages(const std::string& reply) const;
   const std::vector<Run>& runs() const { return runs_; }
   const Vocabulary& vocabulary() const { return *model_.vocabulary; }
   const Model& model() const { return *model_.model; }
+  const std::shared_ptr<Decoder>& decoder() const { return decoder_; }
   nlohmann::json json_of(const Run& run) const;  // cache use and speed
 
  private:

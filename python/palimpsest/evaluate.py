@@ -1,6 +1,7 @@
 """Quality of methods: the evaluations of ``palimpsest eval``, with the same prompts and the same numbers.
 
 Each function takes a model and a method and returns a dictionary; `sweep` runs one of them over methods and budgets.
+`suite` is the benchmark of all methods at equal bytes (``palimpsest bench methods``), with tasks of one's own.
 """
 
 from __future__ import annotations
@@ -11,7 +12,10 @@ from typing import Any
 
 from . import _palimpsest
 from ._method import method_text, split_options
+from ._suite import Asked, Task, suite
 from .model import Model
+
+__all__ = ["Asked", "Result", "Task", "facts", "needle", "perplexity", "ruler", "ruler_tasks", "suite", "sweep"]
 
 Result = dict[str, Any]
 _SEED = 1_000_003  # as in the command: one seed per prompt, so that more samples do not change the others

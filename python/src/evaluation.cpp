@@ -40,10 +40,13 @@ nb::dict dict_of(const Perplexity& p) {
 }  // namespace
 
 void bind_evaluation(nb::module_& m) {
-  nb::class_<PyHaystack>(m, "Haystack").def("__init__", [](PyHaystack* self, const std::string& text) {
-    new (self) PyHaystack{Haystack(text.empty() ? std::string(eval_data("haystack.txt")) : text,
-                                   text.empty() ? "the included haystack" : "the haystack")};
-  });
+  nb::class_<PyHaystack>(m, "Haystack")
+      .def("__init__",
+           [](PyHaystack* self, const std::string& text) {
+             new (self) PyHaystack{Haystack(text.empty() ? std::string(eval_data("haystack.txt")) : text,
+                                            text.empty() ? "the included haystack" : "the haystack")};
+           })
+      .def_prop_ro("sentences", [](const PyHaystack& self) { return self.haystack.sentences(); });
   m.def("make_needle", [](const PyModel& model, const PyHaystack& haystack, const std::string& kind, long long length,
                           double depth, int questions, std::uint64_t seed) {
     Draw draw(seed);
@@ -79,6 +82,10 @@ void bind_evaluation(nb::module_& m) {
     std::vector<TextBlock> all;
     for (const auto& [sum, weight] : blocks) all.push_back({sum, weight});
     const Interval interval = bootstrap(all);
+    return nb::make_tuple(interval.mean, interval.low, interval.high);
+  });
+  m.def("wilson", [](long long right, long long asked) {
+    const Interval interval = wilson(right, asked);
     return nb::make_tuple(interval.mean, interval.low, interval.high);
   });
   m.def(
@@ -122,13 +129,17 @@ void bind_evaluation(nb::module_& m) {
       .def(
           "ask",
           [](PyAsker& self, const std::string& context, const std::vector<std::string>& questions, bool before,
-             int max_tokens, bool stop_at_newline, const std::vector<std::string>& starts) {
+             int max_tokens, bool stop_at_newline, const std::vector<std::string>& starts, bool chat,
+             const std::string& system) {
             std::vector<QuestionAnswer> answers;
             {
               const nb::gil_scoped_release released;
               check_process();
               const std::lock_guard locked(self.mutex);
-              const Prompt prompt = tokenize_prompt(*self.model.vocabulary, context, questions, starts);
+              const auto messages = chat ? ChatTemplate::load(self.model.vocabulary, "") : nullptr;
+              const Prompt prompt =
+                  chat ? question_prompt(*self.model.vocabulary, messages.get(), context, questions, starts, system)
+                       : tokenize_prompt(*self.model.vocabulary, context, questions, starts);
               answers = self.asker.ask(prompt, before ? QuestionSeen::kBefore : QuestionSeen::kAfter,
                                        {.max_tokens = max_tokens, .stop_at_newline = stop_at_newline});
             }
@@ -147,7 +158,8 @@ void bind_evaluation(nb::module_& m) {
             return out;
           },
           nb::arg("context"), nb::arg("questions"), nb::arg("before"), nb::arg("max_tokens"),
-          nb::arg("stop_at_newline"), nb::arg("starts") = std::vector<std::string>())
+          nb::arg("stop_at_newline"), nb::arg("starts") = std::vector<std::string>(), nb::arg("chat") = false,
+          nb::arg("system") = "")
       .def_prop_ro("cache_bytes_peak", [](const PyAsker& self) {
         const Cache& cache = self.asker.session().cache();
         return cache.bytes_peak() + cache.bytes_tables();

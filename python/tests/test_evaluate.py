@@ -114,3 +114,40 @@ def test_wrong_arguments(model):
         evaluate.facts(model, lengths=[256], samples=1, attention=True)
     with pytest.raises(palimpsest.Error, match="two tokens or more"):
         evaluate.perplexity(model, "")
+
+
+def ages(draw, filler):
+    name, age = draw.choice(["Edna", "Flora"]), draw.randint(20, 90)
+    return evaluate.Asked(
+        context=f"{name} is {age} years old. {filler(200)}",
+        questions=[f"\n\nQuestion: How old is {name}?", "\n\nQuestion: What is it?"],
+        starts=[f"{name} is", "It is"],
+        check=lambda question, answer: float(question == 1 or str(age) in answer),
+    )
+
+
+def test_the_suite_is_the_commands_and_takes_tasks_of_ones_own(model, tmp_path):
+    arguments = {"methods": ["h2o", "lagkv"], "length": 256, "samples": 2, "folder": tmp_path, "frame": False}
+    rows = evaluate.suite(model, tasks=["passkey", "text"], own=[evaluate.Task("ages", ages)], **arguments)
+    assert {row["task"] for row in rows} == {"passkey", "text", "ages"}
+    lines = [json.loads(line) for line in (tmp_path / "results.jsonl").read_text().splitlines()]
+    for row in rows:
+        if row["task"] != "ages":
+            assert row in [line.get("suite") for line in lines]
+    own = {(row["method"], row["share"]): row for row in rows if row["task"] == "ages"}
+    assert set(own) == {("full", 1), ("h2o", 0.25), ("lagkv", 0.25)}
+    for (method, _), row in own.items():
+        assert row["questions"] == 4 and 0.5 <= row["score"] <= 1 and row["low"] < row["score"]
+        if method != "full":
+            assert row["budget"] > 0 and row["cache_bytes"] < own["full", 1]["cache_bytes"]
+    again = evaluate.suite(model, own=[evaluate.Task("ages", ages)], **arguments)
+    assert [row["score"] for row in again] == [row["score"] for row in own.values()]
+    assert (tmp_path / "report.md").exists()
+
+
+def test_the_suite_says_what_is_wrong(model, tmp_path):
+    with pytest.raises(palimpsest.Error, match="bench methods ended with code"):
+        evaluate.suite(model, tasks=["facs"], folder=tmp_path)
+    wrong = evaluate.Task("wrong", lambda draw, filler: evaluate.Asked(filler(50), ["\nWhat?"], lambda question, answer: 2.0))
+    with pytest.raises(palimpsest.Error, match="numbers from 0 to 1"):
+        evaluate.suite(model, own=[wrong], methods=["h2o"], length=256, samples=1, folder=tmp_path)

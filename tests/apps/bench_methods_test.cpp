@@ -1,5 +1,6 @@
 // palimpsest bench methods.
 #include <fstream>
+#include <set>
 #include <sstream>
 
 #include "palimpsest/eval/results_file.h"
@@ -70,10 +71,63 @@ TEST_F(BenchMethods, SaysWhatItCannotDo) {
   EXPECT_NE(missing.out.find("Not measured at 1/4: kvzap"), std::string::npos) << missing.out;
 }
 
+// Tasks and methods of a file; tasks that cannot be measured are left out by name; results as JSON.
+TEST_F(BenchMethods, TakesMoreTasksAndSaysWhatItLeavesOut) {
+  fs::create_directories(folder_ + "/data/tasks/babi");
+  std::ofstream(folder_ + "/data/tasks/babi/qa1_single-supporting-fact_test.txt")
+      << "1 Edna went to the mill.\n2 Where is Edna? \tmill\t1\n";
+  std::ofstream(folder_ + "/more.json")
+      << R"({"tasks": [{"name": "mine", "group": "shown", "score": "perplexity", "run": "eval checked --task story --haystack {text} --length {length} --samples {samples} --seed {seed}"}],
+             "methods": [{"name": "scored", "method": "learned:sinks=4", "saw": "facts"}]})";
+  Words all = words("scored", "mine;babi qa1;babi qa2");
+  all.insert(all.end(), {"--suite", folder_ + "/more.json", "--data", folder_ + "/data", "--json"});
+  const Finished done = command(all);
+  ASSERT_EQ(done.code, 0) << done.err;
+  const auto out = nlohmann::json::parse(done.out);
+  EXPECT_EQ(out["left_out"].size(), 1u) << out["left_out"];
+  EXPECT_NE(out["left_out"].dump().find("babi qa2 (needs tasks/babi/qa2"), std::string::npos);
+  bool mine = false;
+  for (const auto& run : out["runs"]) {
+    if (run["task"] != "mine") continue;
+    EXPECT_GT(run["score"], 1) << "a perplexity";
+    if (run["method"] != "scored") continue;
+    mine = true;
+    EXPECT_EQ(run["saw"], "facts");
+    EXPECT_EQ(run["file"], "palimpsest-stories.scorer");
+    EXPECT_EQ(run["file_bytes"], fs::file_size(fs::path(model_).replace_extension(".scorer")));
+    EXPECT_NE(run["spelled"].get<std::string>().find("budget="), std::string::npos);
+  }
+  EXPECT_TRUE(mine) << done.out;
+  EXPECT_NE(report().find("scored † has seen the generator of tasks: facts"), std::string::npos) << report();
+
+  Words none = words("h2o", "babi qa2");
+  none.insert(none.end(), {"--data", folder_});
+  expect_refused(none, "none of these tasks can be measured: babi qa2");
+  none = words("h2o", "text");
+  none.insert(none.end(), {"--suite", folder_ + "/nothing.json"});
+  expect_refused(none, "nothing.json");
+}
+
+// Two tasks of one command: it runs once, and both have a line.
+TEST_F(BenchMethods, TasksShareARun) {
+  ASSERT_EQ(command(words("h2o", "repetition;written")).code, 0);
+  std::set<std::string> tasks;
+  std::size_t runs = 0, lines = 0;
+  for (const auto& line : read_results(folder_ + "/results.jsonl")) {
+    ++lines;
+    runs += line.contains("result") && line.contains("suite") ? 1 : 0;
+    if (line.contains("suite")) tasks.insert(line["suite"]["task"].get<std::string>());
+  }
+  EXPECT_EQ(runs, 2u) << "the full cache's, and h2o's";
+  EXPECT_EQ(tasks, (std::set<std::string>{"repetition", "written"}));
+  ASSERT_EQ(command(words("h2o", "repetition;written")).code, 0);
+  EXPECT_EQ(read_results(folder_ + "/results.jsonl").size(), lines);
+}
+
 TEST_F(BenchMethods, Lists) {
   const Finished list = command({"bench", "methods", "--list"});
   EXPECT_EQ(list.code, 0);
-  for (const char* name : {"facts", "corrected", "keydiff, shares"})
+  for (const char* name : {"facts", "corrected", "babi qa1", "tool call, JSON", "keydiff, shares"})
     EXPECT_NE(list.out.find(name), std::string::npos) << name;
 }
 

@@ -70,6 +70,38 @@ TEST_F(EvalTest, PerplexityOfSeveralMethods) {
   expect_plot();
 }
 
+TEST_F(EvalTest, Checked) {
+  const std::string answers = own_file("answers.jsonl");
+  const Finished done = command(on({"eval", "checked", "--task", "story", "--length", "320", "--samples", "2", "--method",
+                                    "full", "--method", "streaming:budget=64", "--answers", answers, "--json"}));
+  ASSERT_EQ(done.code, 0) << done.err;
+  const json out = json::parse(done.out);
+  ASSERT_EQ(out["runs"].size(), 2u);
+  for (const json& run : out["runs"]) {
+    EXPECT_EQ(run["questions"], 2);
+    EXPECT_GT(run["score"], 0);
+    EXPECT_LE(run["score"], 1);
+    EXPECT_GT(run["perplexity"], 1);
+    EXPECT_EQ(run["answer_tokens"], 2 * 320 / 4) << "it does not end earlier";
+  }
+  EXPECT_GT(out["runs"][1]["evicted"], 0);
+  std::ifstream file(answers);
+  int lines = 0;
+  double sum = 0;
+  for (std::string line; std::getline(file, line); ++lines)
+    if (json::parse(line)["method"] == "full") sum += json::parse(line)["score"].get<double>();
+  EXPECT_EQ(lines, 4);
+  EXPECT_NEAR(sum / 2, out["runs"][0]["score"], 1e-9);
+  fs::remove(answers);
+  expect_refused(on({"eval", "checked"}), "--task");
+  expect_refused(on({"eval", "checked", "--task", "storey"}), "use format, secret");
+  expect_refused(on({"eval", "checked", "--task", "babi"}), "--babi");
+  expect_refused(on({"eval", "checked", "--task", "story", "--babi", book()}), "--babi is of task 'babi' only");
+  expect_refused(on({"eval", "checked", "--task", "babi", "--babi", book()}), "line 1 has no number");
+  expect_refused(on({"eval", "checked", "--task", "secret"}), "add --chat");
+  expect_refused(on({"eval", "checked", "--task", "story", "--length", "16", "--answers", "/nowhere/x"}), "cannot be written");
+}
+
 TEST_F(EvalTest, PerplexityAfterAPrompt) {
   const Finished done = command(on({"eval", "perplexity", "-f", book(), "--gutenberg", "--tokens", "500", "--prompt",
                                     "300", "--method", "full", "--method", "ems:budget=128", "--json"}));

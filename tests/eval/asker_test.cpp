@@ -124,6 +124,25 @@ TEST(Asker, StopsAtALineAfterTheFirstWord) {
   EXPECT_EQ(line.text, whole.text.substr(0, whole.text.find('\n', whole.text.find_first_not_of(" \n\t"))));
 }
 
+// Sampled answers: the same seed gives the same draws for every answer.
+TEST(Asker, SamplesBySeed) {
+  Asker asker(small().decoder, small().vocabulary, SessionOptions());
+  const std::vector<TokenId> question = some_tokens(3, 2);
+  const Prompt prompt{some_tokens(20, 1), {question, question}};
+  const auto sampled = [&](std::uint32_t seed) {
+    SamplerOptions sampler;
+    sampler.temperature = 2;
+    sampler.seed = seed;
+    sampler.min_tokens = 40;
+    return asker.ask(prompt, QuestionSeen::kAfter, {.max_tokens = 40, .sampler = sampler});
+  };
+  const auto first = sampled(1), again = sampled(1), other = sampled(2);
+  EXPECT_EQ(first[0].tokens.size(), 40u);
+  EXPECT_EQ(first[0].tokens, first[1].tokens);
+  EXPECT_EQ(first[0].tokens, again[0].tokens);
+  EXPECT_NE(first[0].tokens, other[0].tokens);
+}
+
 TEST(Asker, ContextEndsWhereTheTokensOfTheQuestionsPart) {
   const auto& vocabulary = *small().vocabulary;
   const std::string context = "Once upon a time there was a cat. Its name was";

@@ -33,8 +33,14 @@ TEST(Suite, NamesAreUniqueAndCommandsAreComplete) {
   std::set<std::string> names;
   for (const SuiteTask& task : suite.tasks) {
     EXPECT_TRUE(names.insert(task.name).second) << task.name;
-    const std::string run = filled_command(
-        task.run, {{"length", "1"}, {"half", "2"}, {"total", "3"}, {"samples", "4"}, {"seed", "5"}, {"text", "t.txt"}});
+    const std::string run = filled_command(task.run, {{"length", "1"},
+                                                      {"half", "2"},
+                                                      {"twice", "2"},
+                                                      {"total", "3"},
+                                                      {"samples", "4"},
+                                                      {"seed", "5"},
+                                                      {"text", "t.txt"},
+                                                      {"data", "shared"}});
     EXPECT_EQ(run.find('{'), std::string::npos) << run;
     EXPECT_TRUE(run.starts_with("eval ")) << run;
   }
@@ -84,10 +90,64 @@ TEST(Suite, TasksThatTheFullCacheFailsAreInNoMean) {
       result("text", SuiteGroup::kText, "better", 0.25, 22)};
   const std::string report = suite_markdown(all, {.model = "m.gguf", .machine = "cpu", .version = "1", .length = 512});
   EXPECT_NE(report.find("## 1/4 of the bytes"), std::string::npos) << report;
-  EXPECT_NE(report.find("| better | 75% |  | +0.095 | 64 |"), std::string::npos) << report;
-  EXPECT_NE(report.find("| worse | 25% |  | +0.000 | 64 |"), std::string::npos) << report;
+  EXPECT_NE(report.find("| better | 75% | +0.095 | 64 |"), std::string::npos) << report;
+  EXPECT_NE(report.find("| worse | 25% | +0.000 | 64 |"), std::string::npos) << report;
   EXPECT_LT(report.find("| better"), report.find("| worse"));
-  EXPECT_NE(report.find("answers less than half of: hard"), std::string::npos) << report;
+  EXPECT_NE(report.find("(of LongBench: a tenth) of: hard"), std::string::npos) << report;
+}
+
+TEST(Suite, GroupsHaveMeansOfTheirOwn) {
+  SuiteResult full = result("secret", SuiteGroup::kInstructions, "full", 1, 1),
+              rouge = result("news", SuiteGroup::kWritten, "full", 1, 0.2);
+  rouge.solved = 0.1;
+  SuiteResult forgets = result("secret", SuiteGroup::kInstructions, "forgets", 0.25, 0.2);
+  SuiteResult keeps = result("secret", SuiteGroup::kInstructions, "keeps", 0.25, 0.6);
+  keeps.file = "m.profile";
+  keeps.file_bytes = 2048;
+  keeps.saw = "secret";
+  const std::vector<SuiteResult> all = {full,
+                                        rouge,
+                                        result("written", SuiteGroup::kShown, "full", 1, 9),
+                                        forgets,
+                                        result("news", SuiteGroup::kWritten, "forgets", 0.25, 0.2),
+                                        result("written", SuiteGroup::kShown, "forgets", 0.25, 12),
+                                        keeps,
+                                        result("news", SuiteGroup::kWritten, "keeps", 0.25, 0.1)};
+  SuiteAbout about;
+  about.left_out = {"babi (needs a file)"};
+  const std::string report = suite_markdown(all, about);
+  EXPECT_NE(report.find("| method | instructions | long answers | tokens |"), std::string::npos) << report;
+  EXPECT_NE(report.find("| keeps † | 60% | 50% | 64 |"), std::string::npos) << report;
+  EXPECT_NE(report.find("| forgets | 20% | 100% | 64 |"), std::string::npos) << report;
+  EXPECT_NE(report.find("| 2.0 | 60% (50–70) |"), std::string::npos) << report;
+  EXPECT_LT(report.find("| keeps"), report.find("| forgets"));
+  for (const char* sentence : {"keeps reads m.profile beside", "keeps † has seen the generator of tasks: secret",
+                               "Left out: babi (needs a file)"})
+    EXPECT_NE(report.find(sentence), std::string::npos) << sentence << report;
+}
+
+TEST(Suite, AFileAddsTasksAndMethods) {
+  Suite suite = default_suite();
+  const std::size_t tasks = suite.tasks.size();
+  add_suite(
+      suite,
+      R"({"tasks": [{"name": "mine", "group": "work", "run": "eval needle", "score": "x", "solved": 0.2}, {"name": "facts", "group": "known", "run": "eval ruler"}],
+                       "methods": [{"name": "h2o", "method": "h2o:sinks=8", "saw": "mine"}]})",
+      "mine.json");
+  EXPECT_EQ(suite.tasks.size(), tasks + 1);
+  const std::vector<std::string> names = {"mine", "facts"}, methods = {"h2o"};
+  const auto chosen = chosen_tasks(suite, names);
+  EXPECT_EQ(chosen[0].group, SuiteGroup::kWork);
+  EXPECT_EQ(chosen[0].score, "x");
+  EXPECT_EQ(chosen[0].solved, 0.2);
+  EXPECT_EQ(chosen[1].run, "eval ruler") << "a known name is replaced";
+  EXPECT_EQ(chosen_methods(suite, methods)[0].saw, "mine");
+  const auto error = [&](const std::string& text) { return error_of([&] { add_suite(suite, text, "mine.json"); }); };
+  EXPECT_NE(error("{").find("mine.json: "), std::string::npos);
+  EXPECT_NE(error(R"({"tasks": [{"name": "x", "group": "y", "run": "eval needle"}]})").find("no group 'y'"),
+            std::string::npos);
+  EXPECT_NE(error(R"({"tasks": [{"name": "x", "group": "work", "run": "rm -r /"}]})").find("a subcommand of eval"),
+            std::string::npos);
 }
 
 TEST(Suite, WhatWasNotMeasuredIsNamed) {

@@ -7,6 +7,7 @@
 #include "palimpsest/core/error.h"
 #include "palimpsest/eval/likelihood.h"
 #include "palimpsest/text/chat_template.h"
+#include "palimpsest/text/sampler.h"
 #include "palimpsest/text/text_stream.h"
 
 namespace palimpsest {
@@ -61,17 +62,20 @@ Prompt tokenize_prompt(const Vocabulary& vocabulary, const std::string& context,
 }
 
 Prompt question_prompt(const Vocabulary& vocabulary, const ChatTemplate* chat, const std::string& context,
-                       std::span<const std::string> questions, std::span<const std::string> starts) {
+                       std::span<const std::string> questions, std::span<const std::string> starts,
+                       const std::string& system) {
   if (chat == nullptr) {
     std::vector<std::string> spaced;  // after "Answer:"
     for (const std::string& start : starts) spaced.push_back(start.empty() ? "" : "\nAnswer: " + start);
-    return tokenize_prompt(vocabulary, context, questions, spaced);
+    return tokenize_prompt(vocabulary, system.empty() ? context : system + "\n\n" + context, questions, spaced);
   }
   std::vector<std::string> rest;
   std::string begin;
   for (const std::string& question : questions) {
     const std::string mark = "\x01";  // marks the end of the context
-    const std::string whole = chat->text({{"user", context + mark + question}});
+    std::vector<ChatMessage> messages = {{"user", context + mark + question}};
+    if (!system.empty()) messages.insert(messages.begin(), {"system", system});
+    const std::string whole = chat->text(messages);
     const auto at = whole.find(mark);
     if (at == std::string::npos) fail("the chat template omits the user's text: name another with --chat-template");
     begin = whole.substr(0, at);
@@ -87,9 +91,11 @@ QuestionAnswer Asker::answer(std::span<const float> logits, const AnswerOptions&
   QuestionAnswer out;
   TextStream text(*vocabulary_);
   bool ended = false;  // by a newline
+  std::optional<Sampler> sampler;
+  if (options.sampler) sampler.emplace(*options.sampler, vocabulary_.get(), static_cast<int>(logits.size()));
   const auto start = std::chrono::steady_clock::now();
   while (static_cast<int>(out.tokens.size()) < options.max_tokens) {
-    const TokenId token = top_two(logits).best;
+    const TokenId token = sampler ? sampler->sample(logits) : top_two(logits).best;
     if (out.tokens.empty()) out.first_nll = negative_log_likelihood(logits, token);
     if (vocabulary_->is_end(token)) break;
     out.tokens.push_back(token);

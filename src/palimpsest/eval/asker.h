@@ -1,4 +1,4 @@
-// A long context and questions about it, answered greedily; their common prefix is read once.
+// A long context and questions about it; their common prefix is read once.
 //
 //   Seen::kBefore   context + question | answer      the question is read before tokens are evicted
 //   Seen::kAfter    context | question | answer      the context is compressed to the budget before the question
@@ -14,11 +14,13 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "palimpsest/engine/sequence/session.h"
+#include "palimpsest/text/sampler_options.h"
 #include "palimpsest/text/vocabulary.h"
 
 namespace palimpsest {
@@ -40,14 +42,18 @@ struct Prompt {
 Prompt tokenize_prompt(const Vocabulary& vocabulary, const std::string& context, std::span<const std::string> questions,
                        std::span<const std::string> starts = {}, bool special = false);
 
-// The same in the chat template, as the user's message; nullptr: "Answer: " and the start follow each question. Throws
-// Error if the template omits the user's text.
+// The same in the chat template, as the user's message after a system prompt (empty: none); nullptr: the system prompt
+// begins the context, and "Answer: " and the start follow each question. Throws Error if the template omits the user's
+// text.
 Prompt question_prompt(const Vocabulary& vocabulary, const ChatTemplate* chat, const std::string& context,
-                       std::span<const std::string> questions, std::span<const std::string> starts);
+                       std::span<const std::string> questions, std::span<const std::string> starts,
+                       const std::string& system = {});
 
 struct AnswerOptions {
   int max_tokens = 32;
   bool stop_at_newline = false;  // ignores leading white space
+  // Of each answer; nullopt: the likeliest tokens. With a seed, the same draws for every answer.
+  std::optional<SamplerOptions> sampler = std::nullopt;
 };
 
 struct QuestionAnswer {

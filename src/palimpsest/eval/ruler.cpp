@@ -7,6 +7,7 @@
 #include <set>
 
 #include "palimpsest/core/error.h"
+#include "palimpsest/core/letter_case.h"
 #include "palimpsest/eval/data.h"
 
 namespace palimpsest {
@@ -100,13 +101,6 @@ RulerPrompt common_words(long long length, const Haystack& haystack, const Vocab
   return prompt;
 }
 
-std::string small(std::string_view text) {
-  std::string out(text);
-  for (char& each : out)
-    if (each >= 'A' && each <= 'Z') each = static_cast<char>(each - 'A' + 'a');
-  return out;
-}
-
 }  // namespace
 
 std::vector<std::string> ruler_tasks() {
@@ -130,9 +124,9 @@ RulerPrompt make_ruler(const std::string& task, long long length, const Haystack
 }
 
 double ruler_score(std::string_view prediction, const std::vector<std::string>& answers) {
-  const std::string said = small(prediction);
+  const std::string said = lower_case(prediction);
   double found = 0;
-  for (const std::string& answer : answers) found += said.find(small(answer)) != std::string::npos ? 1 : 0;
+  for (const std::string& answer : answers) found += said.find(lower_case(answer)) != std::string::npos ? 1 : 0;
   return answers.empty() ? 0 : found / static_cast<double>(answers.size());
 }
 

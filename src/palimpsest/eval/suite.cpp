@@ -16,12 +16,19 @@ namespace {
 
 using nlohmann::json;
 
+constexpr std::pair<SuiteGroup, const char*> kGroups[] = {
+    {SuiteGroup::kUnknown, "unknown"}, {SuiteGroup::kKnown, "known"},     {SuiteGroup::kInstructions, "instructions"},
+    {SuiteGroup::kWork, "work"},       {SuiteGroup::kWritten, "written"}, {SuiteGroup::kText, "text"},
+    {SuiteGroup::kShown, "shown"}};
+
 SuiteGroup group_of(const std::string& name) {
-  return name == "known" ? SuiteGroup::kKnown : name == "text" ? SuiteGroup::kText : SuiteGroup::kUnknown;
+  const auto found = std::ranges::find(kGroups, name, [](const auto& each) { return std::string(each.second); });
+  if (found == std::end(kGroups)) fail("suite: there is no group '{}'", name);
+  return found->first;
 }
 
 const char* name_of(SuiteGroup group) {
-  return group == SuiteGroup::kKnown ? "known" : group == SuiteGroup::kText ? "text" : "unknown";
+  return std::ranges::find(kGroups, group, [](const auto& each) { return each.first; })->second;
 }
 
 template <typename Named>
@@ -35,6 +42,15 @@ template <typename Named>
 const Named* find_named(const std::vector<Named>& all, const std::string& name) {
   const auto at = std::ranges::find(all, name, &Named::name);
   return at == all.end() ? nullptr : &*at;
+}
+
+template <typename Named>
+void put_named(std::vector<Named>& all, Named one) {
+  const auto known = std::ranges::find(all, one.name, &Named::name);
+  if (known == all.end())
+    all.push_back(std::move(one));
+  else
+    *known = std::move(one);
 }
 
 json finite_or_null(double value) {
@@ -61,22 +77,36 @@ std::vector<double> ranks_of(std::span<const double> values) {
 
 }  // namespace
 
+void add_suite(Suite& suite, std::string_view text, const std::string& file) {
+  try {
+    const json data = json::parse(text);
+    for (const json& each : data.value("tasks", json::array()))
+      put_named<SuiteTask>(suite.tasks, {.name = each.at("name"),
+                                         .about = each.value("about", ""),
+                                         .group = group_of(each.at("group")),
+                                         .run = each.at("run"),
+                                         .score = each.value("score", ""),
+                                         .solved = each.value("solved", kSolved),
+                                         .chat = each.value("chat", false),
+                                         .quick = each.value("quick", false)});
+    for (const json& each : data.value("methods", json::array()))
+      put_named<SuiteMethod>(suite.methods, {.name = each.at("name"),
+                                             .method = each.at("method"),
+                                             .key_type = each.value("key_type", ""),
+                                             .value_type = each.value("value_type", ""),
+                                             .saw = each.value("saw", ""),
+                                             .quick = each.value("quick", false)});
+  } catch (const json::exception& error) {
+    fail("{}: {}", file, error.what());
+  }
+  for (const SuiteTask& task : suite.tasks)
+    if (!task.run.starts_with("eval "))
+      fail("{}: task '{}' runs '{}': give a subcommand of eval", file, task.name, task.run);
+}
+
 Suite default_suite() {
-  const json data = json::parse(eval_data("suite.json"));
   Suite suite;
-  for (const json& each : data.at("tasks"))
-    suite.tasks.push_back({.name = each.at("name"),
-                           .about = each.at("about"),
-                           .group = group_of(each.at("group")),
-                           .run = each.at("run"),
-                           .chat = each.value("chat", false),
-                           .quick = each.value("quick", false)});
-  for (const json& each : data.at("methods"))
-    suite.methods.push_back({.name = each.at("name"),
-                             .method = each.at("method"),
-                             .key_type = each.value("key_type", ""),
-                             .value_type = each.value("value_type", ""),
-                             .quick = each.value("quick", false)});
+  add_suite(suite, eval_data("suite.json"), "suite.json");
   return suite;
 }
 
@@ -123,6 +153,8 @@ std::string filled_command(const std::string& run, const std::vector<std::pair<s
 json to_json(const SuiteResult& r) {
   json out = {{"task", r.task},
               {"method", r.method},
+              {"spelled", r.spelled},
+              {"cache_type", r.cache_type},
               {"group", name_of(r.group)},
               {"share", r.share},
               {"budget", r.budget},
@@ -132,7 +164,10 @@ json to_json(const SuiteResult& r) {
               {"questions", r.questions},
               {"cache_bytes", r.cache_bytes},
               {"process_bytes", r.process_bytes},
-              {"ms_per_token", finite_or_null(r.ms_per_token)}};
+              {"ms_per_token", finite_or_null(r.ms_per_token)},
+              {"solved", r.solved}};
+  if (!r.file.empty()) out.update({{"file", r.file}, {"file_bytes", r.file_bytes}});
+  if (!r.saw.empty()) out["saw"] = r.saw;
   if (!r.error.empty()) out["error"] = r.error;
   return out;
 }
@@ -142,7 +177,9 @@ std::optional<SuiteResult> suite_result(const json& line) {
   if (at == line.end() || !at->is_object()) return std::nullopt;
   return SuiteResult{.task = at->value("task", ""),
                      .method = at->value("method", ""),
-                     .group = group_of(at->value("group", "")),
+                     .spelled = at->value("spelled", ""),
+                     .cache_type = at->value("cache_type", ""),
+                     .group = group_of(at->value("group", "unknown")),
                      .share = at->value("share", 1.0),
                      .budget = at->value("budget", 0LL),
                      .score = suite_number(*at, "score"),
@@ -152,11 +189,16 @@ std::optional<SuiteResult> suite_result(const json& line) {
                      .cache_bytes = at->value("cache_bytes", std::size_t{0}),
                      .process_bytes = at->value("process_bytes", std::size_t{0}),
                      .ms_per_token = suite_number(*at, "ms_per_token"),
+                     .solved = at->value("solved", kSolved),
+                     .file = at->value("file", ""),
+                     .file_bytes = at->value("file_bytes", std::size_t{0}),
+                     .saw = at->value("saw", ""),
                      .error = at->value("error", "")};
 }
 
 bool is_solved(const SuiteResult& full) {
-  return full.error.empty() && (full.group == SuiteGroup::kText || full.score >= kSolved);
+  return full.error.empty() &&
+         (full.group == SuiteGroup::kText || full.group == SuiteGroup::kShown || full.score >= full.solved);
 }
 
 double rank_correlation(std::span<const double> a, std::span<const double> b) {

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "palimpsest/eval/markup.h"
 #include "palimpsest/eval/suite.h"
@@ -13,11 +14,30 @@
 namespace palimpsest {
 namespace {
 
+using Group = SuiteGroup;
+
+// Groups with a mean, and the heads of their columns.
+constexpr std::pair<Group, const char*> kMeans[] = {
+    {Group::kUnknown, "asked after"}, {Group::kKnown, "known"},          {Group::kInstructions, "instructions"},
+    {Group::kWork, "tools, code"},    {Group::kWritten, "long answers"}, {Group::kText, "text, nats"}};
+
 struct MethodRow {
   std::string name;
-  std::map<std::string, const SuiteResult*> cells;                           // by task
-  double unknown = std::nan(""), known = std::nan(""), text = std::nan("");  // means over solved tasks; text: nats
+  std::map<std::string, const SuiteResult*> cells;  // by task
+  std::map<Group, double> means = {};               // over solved tasks, of groups that have some; text: nats
   std::string error = {};
+
+  double mean(Group group) const {
+    const auto found = means.find(group);
+    return found == means.end() ? std::nan("") : found->second;
+  }
+  // The least mean of scores; of texts alone, what they lose.
+  double least() const {
+    double out = 2;
+    for (const auto& [group, value] : means)
+      if (group != Group::kText) out = std::min(out, value);
+    return out < 2 ? out : std::isnan(mean(Group::kText)) ? -2 : -mean(Group::kText);
+  }
 };
 
 struct ShareTable {
@@ -27,22 +47,29 @@ struct ShareTable {
 
 struct Tables {
   std::vector<std::string> tasks, unsolved;  // in the order of the results
+  std::vector<std::pair<Group, const char*>> means;
+  bool files = false;  // some method read one
   std::map<std::string, const SuiteResult*> full;
   std::vector<ShareTable> shares;
 };
 
 // Of scores over the full cache's (for texts: the loss added, in nats); NaN: none.
-double mean_of(const MethodRow& row, const Tables& tables, SuiteGroup group) {
+double mean_of(const MethodRow& row, const Tables& tables, Group group) {
   double sum = 0;
   int count = 0;
   for (const auto& [task, cell] : row.cells) {
     const auto full = tables.full.find(task);
     if (cell->group != group || full == tables.full.end() || !is_solved(*full->second) || !cell->error.empty())
       continue;
-    sum += group == SuiteGroup::kText ? std::log(cell->score / full->second->score) : cell->score / full->second->score;
+    sum += group == Group::kText ? std::log(cell->score / full->second->score) : cell->score / full->second->score;
     ++count;
   }
   return count > 0 ? sum / count : std::nan("");
+}
+
+void set_means(MethodRow& row, const Tables& tables) {
+  for (const auto& [group, head] : kMeans)
+    if (const double mean = mean_of(row, tables, group); std::isfinite(mean)) row.means[group] = mean;
 }
 
 Tables make_tables(std::span<const SuiteResult> results) {
@@ -50,6 +77,7 @@ Tables make_tables(std::span<const SuiteResult> results) {
   std::map<double, std::vector<MethodRow>, std::greater<>> by_share;
   for (const SuiteResult& r : results) {
     if (std::ranges::find(out.tasks, r.task) == out.tasks.end()) out.tasks.push_back(r.task);
+    out.files = out.files || !r.file.empty();
     if (r.share >= 1) {
       out.full[r.task] = &r;
       continue;
@@ -63,17 +91,14 @@ Tables make_tables(std::span<const SuiteResult> results) {
   for (const auto& [task, full] : out.full)
     if (!is_solved(*full)) out.unsolved.push_back(task);
   for (auto& [share, rows] : by_share) {
-    for (MethodRow& row : rows) {
-      row.unknown = mean_of(row, out, SuiteGroup::kUnknown);
-      row.known = mean_of(row, out, SuiteGroup::kKnown);
-      row.text = mean_of(row, out, SuiteGroup::kText);
-    }
-    std::ranges::stable_sort(rows, std::greater<>{}, [](const MethodRow& row) {
-      const double least = std::min(std::isnan(row.unknown) ? 2 : row.unknown, std::isnan(row.known) ? 2 : row.known);
-      return least > 1.99 ? -row.text : least;
-    });
+    for (MethodRow& row : rows) set_means(row, out);
+    std::ranges::stable_sort(rows, std::greater<>{}, &MethodRow::least);
     out.shares.push_back({share, std::move(rows)});
   }
+  for (const auto& each : kMeans)
+    if (std::ranges::any_of(
+            out.full, [&](const auto& full) { return full.second->group == each.first && is_solved(*full.second); }))
+      out.means.push_back(each);
   return out;
 }
 
@@ -83,7 +108,7 @@ std::string percent(double share) {
 
 std::string cell_text(const SuiteResult& r) {
   if (!r.error.empty()) return "–";
-  if (r.group == SuiteGroup::kText) return fmt::format("{:.1f}", r.score);
+  if (r.group == Group::kText || r.group == Group::kShown) return fmt::format("{:.1f}", r.score);
   return std::isfinite(r.low) ? fmt::format("{} ({:.0f}–{:.0f})", percent(r.score), 100 * r.low, 100 * r.high)
                               : percent(r.score);
 }
@@ -92,17 +117,22 @@ std::string mebibytes(std::size_t bytes) {
   return fmt::format("{:.1f}", static_cast<double>(bytes) / (1 << 20));
 }
 
+constexpr const char* kSaw = " \u2020";  // after a method that was chosen by a task's generator
+
 using Lines = std::vector<std::vector<std::string>>;
 
 // The first line is the head.
 Lines lines_of(const Tables& tables, const ShareTable& table) {
-  std::vector<std::string> head = {"method", "asked after", "known",        "text, nats",
-                                   "tokens", "cache, MiB",  "process, MiB", "ms a token"};
+  std::vector<std::string> head = {"method"};
+  for (const auto& [group, name] : tables.means) head.emplace_back(name);
+  for (const char* name : {"tokens", "cache, MiB", "process, MiB", "ms a token"}) head.emplace_back(name);
+  if (tables.files) head.emplace_back("file, KiB");
   for (const std::string& task : tables.tasks) head.push_back(task);
   Lines out = {head};
   const auto add = [&](const std::string& name, const MethodRow& row) {
     long long budget = 0;
-    std::size_t cache = 0, process = 0;
+    std::size_t cache = 0, process = 0, file = 0;
+    bool saw = false;
     double ms = 0;
     int timed = 0;
     for (const auto& [task, cell] : row.cells) {
@@ -110,26 +140,27 @@ Lines lines_of(const Tables& tables, const ShareTable& table) {
       budget = cell->budget;
       cache = std::max(cache, cell->cache_bytes);
       process = std::max(process, cell->process_bytes);
+      file = std::max(file, cell->file_bytes);
+      saw = saw || !cell->saw.empty();
       if (std::isfinite(cell->ms_per_token)) ms += cell->ms_per_token, ++timed;
     }
     std::vector<std::string>& line = out.emplace_back();
-    line = {name,
-            percent(row.unknown),
-            percent(row.known),
-            std::isnan(row.text) ? "" : fmt::format("{:+.3f}", row.text),
-            budget > 0 ? fmt::format("{}", budget) : "all",
-            mebibytes(cache),
-            mebibytes(process),
-            timed > 0 ? fmt::format("{:.1f}", ms / timed) : ""};
+    line = {saw ? name + kSaw : name};
+    for (const auto& [group, head_] : tables.means) {
+      const double mean = row.mean(group);
+      line.push_back(group == Group::kText && std::isfinite(mean) ? fmt::format("{:+.3f}", mean) : percent(mean));
+    }
+    for (const std::string& each : {budget > 0 ? fmt::format("{}", budget) : "all", mebibytes(cache),
+                                    mebibytes(process), timed > 0 ? fmt::format("{:.1f}", ms / timed) : ""})
+      line.push_back(each);
+    if (tables.files) line.push_back(file > 0 ? fmt::format("{:.1f}", static_cast<double>(file) / 1024) : "");
     for (const std::string& task : tables.tasks) {
       const auto cell = row.cells.find(task);
       line.push_back(cell == row.cells.end() ? "" : cell_text(*cell->second));
     }
   };
   MethodRow full{"full", tables.full};
-  full.unknown = mean_of(full, tables, SuiteGroup::kUnknown);
-  full.known = mean_of(full, tables, SuiteGroup::kKnown);
-  full.text = mean_of(full, tables, SuiteGroup::kText);
+  set_means(full, tables);
   add("full", full);
   for (const MethodRow& row : table.rows) add(row.name, row);
   return out;
@@ -139,19 +170,35 @@ std::string heading(double share) {
   return fmt::format("1/{:.0f} of the bytes", 1 / share);
 }
 
+// Files that methods read, and tasks that they were chosen by.
+void add_origins(const Tables& tables, std::vector<std::string>& out) {
+  std::set<std::string> said;
+  for (const ShareTable& table : tables.shares)
+    for (const MethodRow& row : table.rows)
+      for (const auto& [task, cell] : row.cells) {
+        if (!cell->file.empty() && said.insert("file " + row.name).second)
+          out.push_back(fmt::format("{} reads {} beside the model.", row.name, cell->file));
+        if (!cell->saw.empty() && said.insert("saw " + row.name).second)
+          out.push_back(fmt::format("{}{} has seen the generator of tasks: {}.", row.name, kSaw, cell->saw));
+      }
+}
+
 // What the papers' order of methods says of the other tasks.
-std::vector<std::string> sentences(const Tables& tables) {
+std::vector<std::string> sentences(const Tables& tables, const SuiteAbout& about) {
   std::vector<std::string> out;
   if (!tables.unsolved.empty())
     out.push_back(
-        fmt::format("The full cache answers less than half of: {}. These say nothing about methods and are in no mean.",
+        fmt::format("The full cache answers less than half (of LongBench: a tenth) of: {}. These say nothing about "
+                    "methods and are in no mean.",
                     fmt::join(tables.unsolved, ", ")));
+  if (!about.left_out.empty()) out.push_back(fmt::format("Left out: {}.", fmt::join(about.left_out, "; ")));
+  add_origins(tables, out);
   for (const ShareTable& table : tables.shares) {
     std::vector<double> unknown, known, both, text;
     for (const MethodRow& row : table.rows) {
-      if (std::isfinite(row.unknown) && std::isfinite(row.known))
-        unknown.push_back(row.unknown), known.push_back(row.known);
-      if (std::isfinite(row.unknown) && std::isfinite(row.text)) both.push_back(row.unknown), text.push_back(-row.text);
+      const double after = row.mean(Group::kUnknown), before = row.mean(Group::kKnown), loss = row.mean(Group::kText);
+      if (std::isfinite(after) && std::isfinite(before)) unknown.push_back(after), known.push_back(before);
+      if (std::isfinite(after) && std::isfinite(loss)) both.push_back(after), text.push_back(-loss);
     }
     const double questions = rank_correlation(unknown, known), texts = rank_correlation(both, text);
     if (std::isfinite(questions))
@@ -174,11 +221,10 @@ std::string introduction(const SuiteAbout& about) {
   return fmt::format(
       "{}; {} tokens; {}; palimpsest {}. A method may hold as many bytes as KeyDiff does with that share of the "
       "tokens, "
-      "tables and statistics included. *asked after*, *known*: means over the tasks that the full cache solves, over "
-      "its "
-      "score; *text*: loss added to a text behind a prompt. Brackets: 95% intervals (Wilson). Sorted by the worse of "
-      "the two "
-      "means. *process*: peak of the whole program.",
+      "tables and statistics included; *file*: what it reads beside the model, not counted in these. Means are over "
+      "the "
+      "tasks that the full cache solves, over its score; *text*: loss added to a text behind a prompt. Brackets: 95% "
+      "intervals. Sorted by the worst mean of scores. *process*: peak of the whole program.",
       about.model, about.length, about.machine, about.version);
 }
 
@@ -198,7 +244,7 @@ std::string suite_markdown(std::span<const SuiteResult> results, const SuiteAbou
     }
   }
   out += "\n";
-  for (const std::string& sentence : sentences(tables)) out += "- " + sentence + "\n";
+  for (const std::string& sentence : sentences(tables, about)) out += "- " + sentence + "\n";
   return out;
 }
 
@@ -227,7 +273,8 @@ std::string suite_html(std::span<const SuiteResult> results, const SuiteAbout& a
     out += "</tbody></table></div>\n";
   }
   out += "<ul>\n";
-  for (const std::string& sentence : sentences(tables)) out += fmt::format("<li>{}</li>\n", escape_markup(sentence));
+  for (const std::string& sentence : sentences(tables, about))
+    out += fmt::format("<li>{}</li>\n", escape_markup(sentence));
   return out + "</ul>\n</body></html>\n";
 }
 

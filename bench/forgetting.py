@@ -1,0 +1,172 @@
+#!/usr/bin/env python3
+"""What a method forgets, by the kind of work: the tasks of `palimpsest bench methods` at equal bytes on SmolLM2.
+
+  python3 bench/forgetting.py                 measures what is missing (resumable), writes the page; pulls the model
+  python3 bench/forgetting.py --page-only     writes the page from what was measured
+  python3 bench/forgetting.py --all           all tasks and methods of the list, shares 1/2 to 1/16, 25 contexts: a day
+
+Facts are hidden in a novel (../shared/text/books), whose perplexity is measured, too; bAbI and LongBench are read from ../shared/tasks. The page's figures pool the
+questions of a group's tasks that the full cache solves; intervals are Wilson's, or of contexts for shares (repetition). Writes docs/results/forgetting.md, the plot's data
+and forgetting.jsonl: a line for each task, method and share.
+"""
+import json
+import math
+import pathlib
+
+import parts as script
+from common import REPO, RESULTS, SHARED, machine, model_file, run, say, today
+from plot import Bars, Panel, keep
+from real_models import wilson
+
+BOOK = "shelley-frankenstein.txt"
+TASKS = ["facts", "turns", "corrected", "users", "password", "constants", "babi qa1", "facts, known", "multi-key, known", "format, far", "secret, near", "secret, far", "tool call",
+         "tool call, JSON", "tool call, grammar", "code", "repetition", "written", "text"]
+METHODS = ["auto", "keydiff, shares", "h2o, shares", "keydiff", "h2o", "snapkv", "critical", "streaming", "random", "tova", "lagkv", "kvzip", "expected-attention", "keydiff, q4"]
+GROUPS = {"unknown": "asked after", "known": "known", "instructions": "instructions", "work": "tools, code", "written": "distinct triples", "text": "text, nats"}
+
+
+def novel(o):
+    """The book without the header and the footer of Project Gutenberg."""
+    text = (pathlib.Path(o.books) / BOOK).read_text(encoding="utf-8-sig")
+    first, last = text.find("*** START"), text.find("*** END")
+    path = pathlib.Path(o.out) / "novel.txt"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text[text.find("\n", first) + 1:last])
+    return path
+
+
+def measure(o):
+    words = [o.program, "bench", "methods", "-m", o.smollm2, "-o", o.out, "-t", o.threads, "--text", novel(o), "--data", o.data, "--length", o.length]
+    words += ["--samples", o.samples, "--shares", ",".join(f"1/{share}" for share in o.shares)]
+    if not o.all:
+        words += ["--tasks", ";".join(o.tasks), "--methods", ";".join(o.methods)]
+    say(" ".join(map(str, words)))
+    print(run(words)[1])
+
+
+def rows_of(o):
+    """The last line of each task, method and share."""
+    rows = {}
+    for line in (pathlib.Path(o.out) / "results.jsonl").read_text().splitlines():
+        line = json.loads(line)
+        if "suite" in line and not line["suite"].get("error"):
+            one = line["suite"]
+            rows[one["task"], one["method"], one["share"]] = dict(one, version=line["version"])
+    return rows
+
+
+class Cell:
+    """A group's figure of a method at a share: over the tasks that the full cache solves and that were measured."""
+
+    def __init__(self, rows, tasks, group, method, share):
+        full = [rows[task, "full", 1] for task in tasks if rows[task, "full", 1]["group"] == group]
+        solved = [one for one in full if group == "text" or one["score"] >= one["solved"]]
+        self.got = [rows[one["task"], method, share] for one in solved if (one["task"], method, share) in rows]
+        self.whole = bool(solved) and len(self.got) == len(solved)
+        self.low = self.high = None
+        if not self.got:
+            self.mean = None
+        elif group == "text":
+            self.mean = sum(math.log(one["score"] / rows[one["task"], "full", 1]["score"]) for one in self.got) / len(self.got)
+        elif group == "written":
+            self.mean = 100 * sum(one["score"] for one in self.got) / len(self.got)
+            if len(self.got) == 1 and self.got[0]["low"] is not None:
+                self.low, self.high = 100 * self.got[0]["low"], 100 * self.got[0]["high"]
+        else:
+            asked = sum(one["questions"] for one in self.got)
+            right = sum(one["score"] * one["questions"] for one in self.got)
+            self.mean, (self.low, self.high) = 100 * right / asked, wilson(right, asked)
+        self.asked = sum(one["questions"] for one in self.got)
+
+    def text(self, group):
+        if self.mean is None:
+            return "-"
+        if group == "text":
+            return f"{self.mean:+.2f}"
+        return f"{self.mean:.0f}%" + ("" if self.low is None else f" [{self.low:.0f}, {self.high:.0f}]") + ("" if self.whole else " *")
+
+
+def table(rows, tasks, groups, shares):
+    """One table: methods by share, best worst-case first."""
+    lines = ["| share | method | " + " | ".join(GROUPS[group] for group in groups) + " | tokens | MiB | file, KiB |", "|---|---" + "|---" * (len(groups) + 3) + "|"]
+    for share in shares:
+        methods = [m for _, m, s in dict.fromkeys((0, m, s) for _, m, s in rows) if s == share]
+        cells = {m: {g: Cell(rows, tasks, g, m, share) for g in groups} for m in methods}
+
+        def worst(m):
+            return min((c.mean for g, c in cells[m].items() if g != "text" and c.mean is not None), default=-1)
+
+        for m in sorted(methods, key=worst, reverse=True):
+            one = [rows[key] for key in rows if key[1] == m and key[2] == share]
+            saw = " †" if any(r.get("saw") for r in one) else ""
+            size = max(r["cache_bytes"] for r in one) / 2**20
+            budget = one[0]["budget"] or "all"
+            file = max(r.get("file_bytes", 0) for r in one)
+            lines.append(f"| {'full' if share == 1 else f'1/{1 / share:.0f}'} | {m}{saw} | " + " | ".join(cells[m][g].text(g) for g in groups) +
+                         f" | {budget} | {size:.1f} | {f'{file / 1024:.1f}' if file else ''} |")
+    return lines
+
+
+def plotted(rows, tasks, shares, methods):
+    """Lines by the bytes of the cache; of one share, bars. Returns Markdown."""
+    groups = [group for group in ("unknown", "known", "instructions", "work") if Cell(rows, tasks, group, "full", 1).got]
+    less = [share for share in shares if share < 1]
+    if len(less) > 1:
+        panels = [Panel(GROUPS[group], "bytes of the cache: 1 / x", "% right",
+                        {m: [(1 / share, Cell(rows, tasks, group, m, share).mean) for share in less] for m in methods}, log_x=True, from_zero=True) for group in groups]
+    else:
+        panels = [Bars(f"1/{1 / less[0]:.0f} of the bytes", "% right",
+                       {m: {GROUPS[g]: Cell(rows, tasks, g, m, less[0]).mean or 0 for g in groups} for m in methods})]
+    title = "What is still right, by the kind of work"
+    keep("forgetting", title, panels)
+    return [f"Plot: {title} ([data](../../research/results/plots/forgetting.json); `make plots PLOTS=forgetting` draws it).", ""]
+
+
+def write_page(o):
+    rows = rows_of(o)
+    measured = list(dict.fromkeys(task for task, method, _ in rows if method == "full"))
+    rows = {key: row for key, row in rows.items() if key[0] in measured}
+    shares = sorted({share for _, _, share in rows}, reverse=True)
+    methods = list(dict.fromkeys(method for _, method, share in rows if share < 1))
+    groups = [group for group in GROUPS if Cell(rows, measured, group, "full", 1).got]
+    (RESULTS / "forgetting.jsonl").write_text("".join(json.dumps(rows[key], ensure_ascii=False) + "\n" for key in sorted(rows, key=str)))
+    unsolved = [task for task in measured if rows[task, "full", 1]["group"] not in ("text", "shown") and rows[task, "full", 1]["score"] < rows[task, "full", 1]["solved"]]
+    about = [f"{GROUPS[g]}: " + ", ".join(f"{t} {100 * rows[t, 'full', 1]['score']:.0f}%" for t in measured if rows[t, 'full', 1]['group'] == g and t not in unsolved)
+             for g in groups if g != "text"]
+    asked = {g: Cell(rows, measured, g, "full", 1).asked for g in groups if g != "text"}
+    lines = ["Tasks that the full cache solves, with its score: " + "; ".join(about) + ". Left out, since the full cache answers less than half: " +
+             (", ".join(f"{t} ({100 * rows[t, 'full', 1]['score']:.0f}%)" for t in unsolved) or "none") + ".", "",
+             "Questions a figure: " + ", ".join(f"{GROUPS[g]} {n}" for g, n in asked.items()) + "; brackets: 95% intervals. \\*: not all of the group's tasks were measured. "
+             "†: the method was chosen by a task's generator (facts, turns). *file*: read beside the model, not counted in the bytes.", "",
+             *table(rows, measured, groups, shares), "", *plotted(rows, measured, shares, methods)]
+    versions = sorted({row["version"] for row in rows.values()})
+    page = script.Page("forgetting", "What methods forget, by the kind of work", "Generated by `make forgetting` (bench/forgetting.py).")
+    page.put("smollm2", "SmolLM2 135M Instruct (Q4_1)", lines,
+             foot=f"*`make forgetting`, {o.length} tokens, {o.samples} contexts a task, one thread; {today()}, {machine()}, palimpsest {', '.join(versions)}. Raw results: "
+             "[forgetting.jsonl](forgetting.jsonl).*")
+    print(page.path)
+
+
+def main():
+    parse = script.parser(__doc__)
+    script.add(parse, "--program", "--smollm2")
+    parse.add_argument("--out", default=str(REPO / "out" / "forgetting"), help="folder of the results")
+    parse.add_argument("--books", default=str(SHARED / "text/books"))
+    parse.add_argument("--data", default=str(SHARED))
+    parse.add_argument("--tasks", type=lambda t: t.split(";"), default=TASKS, help="separated by semicolons")
+    parse.add_argument("--methods", type=lambda t: t.split(";"), default=METHODS, help="likewise")
+    parse.add_argument("--shares", type=lambda t: [int(x) for x in t.split(",")], default=[2, 4, 8, 16])
+    parse.add_argument("--samples", type=int, default=25)
+    parse.add_argument("--length", type=int, default=1024)
+    parse.add_argument("--threads", type=int, default=1)
+    parse.add_argument("--all", action="store_true")
+    parse.add_argument("--page-only", action="store_true")
+    o = parse.parse_args()
+    if not o.page_only:
+        o.smollm2 = model_file(o.program, o.smollm2)
+        measure(o)
+    write_page(o)
+
+
+if __name__ == "__main__":
+    main()
