@@ -72,8 +72,9 @@ TEST_F(EvalTest, PerplexityOfSeveralMethods) {
 
 TEST_F(EvalTest, Checked) {
   const std::string answers = own_file("answers.jsonl");
-  const Finished done = command(on({"eval", "checked", "--task", "story", "--length", "320", "--samples", "2", "--method",
-                                    "full", "--method", "streaming:budget=64", "--answers", answers, "--json"}));
+  const Finished done =
+      command(on({"eval", "checked", "--task", "story", "--length", "320", "--samples", "2", "--method", "full",
+                  "--method", "streaming:budget=64", "--answers", answers, "--json"}));
   ASSERT_EQ(done.code, 0) << done.err;
   const json out = json::parse(done.out);
   ASSERT_EQ(out["runs"].size(), 2u);
@@ -99,7 +100,8 @@ TEST_F(EvalTest, Checked) {
   expect_refused(on({"eval", "checked", "--task", "story", "--babi", book()}), "--babi is of task 'babi' only");
   expect_refused(on({"eval", "checked", "--task", "babi", "--babi", book()}), "line 1 has no number");
   expect_refused(on({"eval", "checked", "--task", "secret"}), "add --chat");
-  expect_refused(on({"eval", "checked", "--task", "story", "--length", "16", "--answers", "/nowhere/x"}), "cannot be written");
+  expect_refused(on({"eval", "checked", "--task", "story", "--length", "16", "--answers", "/nowhere/x"}),
+                 "cannot be written");
 }
 
 TEST_F(EvalTest, PerplexityAfterAPrompt) {
