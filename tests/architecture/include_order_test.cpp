@@ -29,7 +29,7 @@ const std::map<std::string, std::set<std::string>>& allowed() {
       {"budget", {"core"}},
       {"cache", {"core"}},
       {"evict", {"core", "policy", "budget", "cache"}},
-      {"attention", {"core", "cache/view.h", "cache/formats/q4.h", "cache/formats/q8_0.h"}},
+      {"attention", {"core", "cache/view.h", "cache/recall_pages.h", "cache/formats/q4.h", "cache/formats/q8_0.h"}},
       {"matmul", {"core"}},
       {"text", {"core"}},
       {"model", {"core", "matmul", "cache/geometry.h"}},

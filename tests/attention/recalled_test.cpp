@@ -9,6 +9,7 @@
 #include <random>
 #include <vector>
 
+#include "palimpsest/cache/recall_tier.h"
 #include "tests/support/check_attention.h"
 #include "tests/support/draws.h"
 

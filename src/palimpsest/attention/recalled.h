@@ -7,7 +7,7 @@
 #include <cstddef>
 
 #include "palimpsest/attention/attention.h"
-#include "palimpsest/cache/recall_tier.h"
+#include "palimpsest/cache/recall_pages.h"
 
 namespace palimpsest {
 

@@ -14,17 +14,11 @@
 
 #include "palimpsest/cache/geometry.h"
 #include "palimpsest/cache/pages.h"
+#include "palimpsest/cache/recall_pages.h"
 #include "palimpsest/cache/view.h"
 #include "palimpsest/core/types.h"
 
 namespace palimpsest {
-
-// One head's tier, for the kernels: plain data, valid until the tier changes.
-struct RecallPages {
-  BlockTable page;
-  const std::uint16_t* present = nullptr;  // [pages] bit l: slot l holds a token
-  int pages = 0;
-};
 
 class RecallTier {
  public:
