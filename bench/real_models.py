@@ -8,6 +8,7 @@ half        1,024 tokens of a novel with four facts of one word; the cache is re
 after       the same, at 256 tokens
 last        the same; the question ends the prompt, and is read before the cache is reduced
 perplexity  1,000 tokens of a novel after a prompt of 512, one by one
+code        the same of a module of Python's standard library (argparse)
 chat        30 turns of a user who tells a novel, with four facts; then each is asked for (SmolLM2)
 
 `auto` and the rows with shares need MODEL.profile beside the model (`palimpsest pull` brings it, `palimpsest fit` makes one).
@@ -15,6 +16,7 @@ But for `half` all methods may hold a quarter of the tokens (256 of 1,024; 1,024
 statistics hold fewer tokens. Protected: 4 sinks and the newest 16, or what the preset protects beyond that. Methods that wait for the
 prompt's end keep their budget from then on (schedule=prompt+step), also in the answer. Writes docs/results/policies.md; samples are kept in out/real-models.json, so that an interrupted run resumes.
 """
+import argparse
 import concurrent.futures
 import json
 import math
@@ -31,7 +33,8 @@ from common import REPO, SHARED, Failed, commit, machine, model_file, run, run_j
 PAGE_SIZE = 16
 CHAT = ("{text}<|im_end|>\n<|im_start|>assistant\nI see. Please go on.<|im_end|>\n<|im_start|>user\n", 4096)  # about 30 turns
 BOOK, STREAM = "shelley-frankenstein.txt", "wells-war-of-the-worlds.txt"
-TASKS = ("half", "after", "last", "perplexity", "chat")
+TASKS = ("half", "after", "last", "perplexity", "code", "chat")
+PERPLEXITY = ("perplexity", "code")  # tasks without questions
 CONTEXTS = 10  # of a seed: 40 questions, in a chat half as many
 
 # Name on the page: method with all but its budget, tokens evicted at once, share of the tokens at equal bytes, cache types. {centres}, {heads}: files.
@@ -130,8 +133,9 @@ def command(o, model, task, row, seed, kinds):
     if len(ROWS[row]) > 3:
         key, value = (ROWS[row][3].split("/") * 2)[:2]
         shared += ["-ctk", key, "-ctv", value]
-    if task == "perplexity":
-        return [o.program, "eval", "perplexity", "-f", f"{o.books}/{STREAM}", "--gutenberg", "--prompt", 512, "--tokens", 512 + o.tokens, *shared]
+    if task in PERPLEXITY:
+        text = [argparse.__file__] if task == "code" else [f"{o.books}/{STREAM}", "--gutenberg"]
+        return [o.program, "eval", "perplexity", "-f", *text, "--prompt", 512, "--tokens", 512 + o.tokens, *shared]
     contexts = CONTEXTS // (2 if task == "chat" else 1)
     how = ["--kind", "turns", "--kinds", kinds, "--lengths", CHAT[1]] if task == "chat" else ["--kind", "word", "--lengths", 1024]
     return [o.program, "eval", "needle", *how, *(["--chat"] if model == "smollm2" else []), "--haystack", f"{o.books}/{BOOK}", "--depths", 0.1, "--questions", 4,
@@ -181,7 +185,7 @@ def shares(samples, model, task, row):
 
 def loss(samples, model, task, row):
     """What a row loses against the full cache: points of questions, or percent of perplexity; None: not measured."""
-    if task == "perplexity":
+    if task in PERPLEXITY:
         got, full = (samples.get(model, task, name, "1") or {} for name in (row, "full"))
         return None if "nll" not in got or "nll" not in full else 100 * (math.exp(got["nll"] - full["nll"]) - 1)
     got, full = shares(samples, model, task, row), shares(samples, model, task, "full")
@@ -191,7 +195,7 @@ def loss(samples, model, task, row):
 
 
 def cell(samples, model, task, row):
-    if task == "perplexity":
+    if task in PERPLEXITY:
         got = samples.get(model, task, row, "1") or {}
         if "nll" not in got:
             return "-"
@@ -207,7 +211,7 @@ def cell(samples, model, task, row):
 def table(samples, model, rows):
     tasks = [task for task in HEADS if any(key.startswith(f"{model}|{task}|") for key in samples.all)]
     rows = [row for row in rows if any(cell(samples, model, task, row) != "-" for task in tasks)]
-    asked = {task: max((shares(samples, model, task, row) or (0, 0))[1] for row in rows) for task in tasks if task != "perplexity"}
+    asked = {task: max((shares(samples, model, task, row) or (0, 0))[1] for row in rows) for task in tasks if task not in PERPLEXITY}
 
     def largest(row):
         """The largest loss; None: full, or too few columns."""
@@ -228,7 +232,8 @@ def code_table(samples):
     rows = sorted((row for row in ROWS if any(loss(samples, model, "code", row) is not None for model in MODELS)),
                   key=lambda row: -1 if row == "full" else max(loss(samples, model, "code", row) or 0 for model in MODELS))
     return ["| method | " + " | ".join(MODELS.values()) + " |", "|---" * (1 + len(MODELS)) + "|",
-            *(f"| {row if row == 'full' else f'{row}: `{ROWS[row][0]}`'} | " + " | ".join(cell(samples, model, "code", row) for model in MODELS) + " |" for row in rows), ""]
+            *(f"| {row if row == 'full' else f'{row}: `{ROWS[row][0]}`'} | ".replace("{heads}", "FILE") + " | ".join(cell(samples, model, "code", row) for model in MODELS) + " |"
+              for row in rows), ""]
 
 
 def write_pages(o, samples):
@@ -265,8 +270,8 @@ def main():
         o.heads = streaming_heads(o) if o.smollm2 else None
     samples = Samples(pathlib.Path(o.folder) / "real-models.json")
     jobs = [(model, task, row, str(seed)) for seed in range(1, o.seeds + 1) for model in ("smollm2", "gemma") if getattr(o, model) for task in o.tasks
-            for row in o.rows if not (task == "perplexity" and seed > 1)
-            and not (task == "chat" and model == "gemma") and not (task == "perplexity" and row == "kvzip")]
+            for row in o.rows if not (task in PERPLEXITY and seed > 1)
+            and not (task == "chat" and model == "gemma") and not (task in PERPLEXITY and row == "kvzip")]
     if not o.page_only:
         measure(o, samples, jobs)
     write_pages(o, samples)
