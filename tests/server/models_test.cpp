@@ -100,7 +100,8 @@ class Models {
 
 TEST(Models, AreLoadedOnDemand) {
   Models server;
-  for (const Json& model : server.get("/v1/models")["data"]) EXPECT_EQ(model["status"]["value"], "unloaded") << model;
+  const Json models = server.get("/v1/models");
+  for (const Json& model : models["data"]) EXPECT_EQ(model["status"]["value"], "unloaded") << model;
   EXPECT_EQ(server.loads_, 0);
   const std::string expected = alone("Once upon a time", "streaming:budget=128", 12, 0, 1);
   EXPECT_EQ(server.write("a"), expected);
