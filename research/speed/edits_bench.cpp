@@ -5,11 +5,15 @@
 // distributions. A number instead of a text: as many random tokens. With "questions" (a list of texts) each is read
 // after the edit, and the greedy answer is printed.
 //
+// --moves N: the text without the edit, whose tokens behind `old` are moved by one position and back, N times in all.
+// The KL divergence from the text that was never moved, after 2, 4, 8, ... moves: what it costs to round keys again.
+//
 // Prints JSON: per text the tokens of each part, milliseconds of reading and of both edits in each of --rounds (the
 // modes are interleaved), the mean KL divergence (nats) from reading the edited text to both edits, and to the text
 // without the edit; answers by mode; "refused": the error of a mode that does not work on this text.
 //
-//   build/edits_bench --texts FILE [--model FILE | --synthetic SHAPE] [--method full] [--threads 2] [--rounds 3]
+//   build/edits_bench --texts FILE [--model FILE | --synthetic SHAPE] [--method full] [--cache-type f16] [--threads 2]
+//     [--rounds 3] [--moves 0]
 #include <chrono>
 #include <cmath>
 #include <fstream>
@@ -71,7 +75,9 @@ void run(Flags& flags) {
   const std::string texts = flags.text("--texts", ""), path = flags.text("--model", "models/palimpsest-stories.gguf"),
                     shape = flags.text("--synthetic", "");
   SessionOptions options{.method = parse_method(flags.text("--method", "full"))};
-  const int threads = flags.number("--threads", 2), rounds = std::max(1, flags.number("--rounds", 3));
+  options.cache_type = parse_cache_type(flags.text("--cache-type", "f16"), "--cache-type");
+  const int threads = flags.number("--threads", 2), rounds = std::max(1, flags.number("--rounds", 3)),
+            moves = flags.number("--moves", 0);
   flags.done("research/speed/edits_bench.cpp");
   std::ifstream file(texts);
   if (!file) fail("--texts {}: cannot be read", texts);
@@ -101,6 +107,24 @@ void run(Flags& flags) {
     Session session(decoder, options);
     nlohmann::json row = {
         {"before", before.size()}, {"old", old.size()}, {"new", fresh.size()}, {"after", after.size()}};
+    if (moves > 0) {
+      session.prefill(whole);
+      const Rows unmoved = distributions(*session.fork(), next);
+      for (int moved = 2, report = 2; moved <= moves; moved += 2) {
+        try {
+          session.edit(range.last, range.last, Tokens{whole.front()});
+          session.edit(range.last, range.last + 1, Tokens{});
+        } catch (const Error& error) {
+          row["refused"]["moved"] = error.what();
+          break;
+        }
+        if (moved != report) continue;
+        row["moved"].push_back({{"moves", moved}, {"kl", kl(unmoved, distributions(*session.fork(), next))}});
+        report *= 2;
+      }
+      out.push_back(row);
+      continue;
+    }
     Rows truth;
     for (int round = 0; round < rounds; ++round)
       for (const std::string mode : {"read", "exact", "reuse", "stale"}) {

@@ -285,7 +285,6 @@ class Pair {
     drop_in_naive(gone);
     if (more > 0) inserted(more);
   }
-  bool can_shift() const { return kv_format(cache_.geometry().layer_geometry(0).key_type).elementwise(); }
   bool holds_merged() {
     bool any = false;
     for (int t = 0; t < cache_.tables(); ++t) any = any || !naive_.merged(t).empty();
@@ -299,12 +298,11 @@ class Pair {
     const PositionRange range{first, last};
     ++counts().edits;
     const int what = below(4);
-    if (what == 0 || !can_shift() || holds_merged()) {  // drops a range, possibly to the end
+    if (what == 0 || holds_merged()) {  // drops a range, possibly to the end
       const bool end = below(3) == 0;
       const PositionRange gone{first, end ? kEndOfText : last};
       if (gone.empty()) return;
       if (holds_merged()) return refused({.drop_range = gone});
-      if (!can_shift() && !range.empty()) refused({.shift_range = range, .shift_by = 3});
       change({.drop_range = gone});
       naive_.drop_range(gone, end || last >= naive_.next());
       inserted_ = 0;

@@ -197,22 +197,5 @@ TEST(Edits, AreRefusedWhereTokensAre) {
   EXPECT_EQ(refusal({.shift_range = {18, 20}, .shift_by = 1}), "a shift of positions 18 to 20 by 1 would pass the end");
 }
 
-TEST(Edits, AreRefusedByTypesThatWouldRoundAgain) {
-  CacheOptions options = small();
-  options.geometry = HeadGeometry::uniform(1, 1, 32, 32, CacheType::kQ8_0);
-  Cache cache(options);
-  cache.insert(20);
-  EXPECT_EQ(error_of([&] { cache.shift(5, kEndOfText, 3); }),
-            "positions of keys of type q8_0 cannot be shifted: they would be rounded once more; use f16");
-  cache.drop(5, 8);
-  EXPECT_EQ(cache.occupied(), 17);
-
-  options.geometry = options.geometry.with_types(CacheType::kF16, CacheType::kQ8_0);
-  Cache values(options);
-  values.insert(20);
-  values.shift(5, kEndOfText, 3);
-  EXPECT_EQ(values.next(), 23);
-}
-
 }  // namespace
 }  // namespace palimpsest::testing

@@ -141,7 +141,8 @@ TEST(EditedHistory, RefusedEditsChangeNothing) {
   for (const Case& c :
        {Case{"tiny@vocab=300", "full", CacheType::kF16, 5, false},
         {"tiny@vocab=300", "full", CacheType::kQ8_0, 3, false},
-        {"tiny@vocab=300", "full", CacheType::kQ8_0, 5, true},
+        {"tiny@vocab=300", "full", CacheType::kQ8_0, 5, false},
+        {"tiny@vocab=300", "full", CacheType::kQ4, 5, false},
         {"tiny-gpt2@vocab=300@context=512", "full", CacheType::kF16, 3, false},
         {"tiny-gpt2@vocab=300@context=512", "full", CacheType::kF16, 5, true},
         {"tiny-lfm2@vocab=300", "full", CacheType::kF16, 3, true},

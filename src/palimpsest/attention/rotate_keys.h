@@ -1,4 +1,4 @@
-// Rotates stored keys in place: delta re-rotation after a compaction (Lazy Pruning, equation 9).
+// Rotates stored keys in place: delta re-rotation after a compaction (Lazy Pruning, equation 9), a shift of the text.
 #pragma once
 
 #include "palimpsest/cache/view.h"

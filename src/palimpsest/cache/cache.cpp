@@ -154,6 +154,7 @@ void Cache::clear() noexcept {
   for (auto& pages : shared_pages_) pages.clear();
   std::ranges::fill(head_statistics_, 0.0F);
   state_.clear();
+  key_moves_ = 0;
   shared_page_count_ = 0;
   if (storage_ != nullptr) storage_->on_cleared();
   refresh_views();

@@ -194,6 +194,10 @@ class Cache {
   long long dropped() const { return dropped_; }  // the sum over these tables
   // Since dropped() was `before`. A difference of two means, each rounded down, would be off by one.
   long long evicted_since(long long before) const { return (dropped_ - before) / counted_tables_; }
+  // How often keys of a type of 4 bits were rotated in place, after a shift of the text: each time rounds them. Saved
+  // and shared with the cache.
+  int key_moves() const { return key_moves_; }
+  void count_key_move() { ++key_moves_; }
 
  private:
   const char* fault_across_tables() const;
@@ -203,6 +207,7 @@ class Cache {
   }
   struct Kind {  // of saved bytes
     bool edited = false, windows = false, halves = false;
+    int key_moves = 0;
   };
   static std::string mismatch(const CacheOptions& options, ByteReader& in, Kind& kind);
   void save_pages(ByteWriter& out) const;
@@ -285,6 +290,7 @@ class Cache {
   int shared_page_count_ = 0;                    // count of shared_pages_ that are true
   Pending pending_;
   long long dropped_ = 0;  // summed over tables
+  int key_moves_ = 0;
   std::size_t pages_held_ = 0, peak_ = 0;
 };
 

@@ -11,8 +11,6 @@ void Cache::add_edit(const CacheChange& change) {
   const PositionRange shifted = change.shift_range;
   const Position by = change.shift_by;
   const bool shifts = !shifted.empty() && by != 0;
-  if (const KvFormat& format = kv_format(options_.geometry.layer_geometry(0).key_type); shifts && !format.elementwise())
-    fail("positions of keys of type {} cannot be shifted: they would be rounded once more; use f16", format.name);
   if (shifts && (shifted.first < 0 || shifted.first + by < 0))
     fail("a shift of the positions from {} by {} would go below 0", shifted.first, by);
   if (change.at < kNoPosition ||

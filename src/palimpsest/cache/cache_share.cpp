@@ -90,6 +90,7 @@ void Cache::share(Cache& other) {
     }
   }
   dropped_ = other.dropped_;
+  key_moves_ = other.key_moves_;
   peak_ = std::max(peak_, pages_held_);
   refresh_views();
 }

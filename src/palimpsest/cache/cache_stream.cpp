@@ -20,6 +20,7 @@ constexpr std::size_t kTypes = 4, kPageSize = 5, kShared = 7;
 constexpr std::int32_t kEdited = 1 << 8;   // flag in the number of `shared`: tables have ordinals
 constexpr std::int32_t kHalves = 1 << 10;  // likewise: keys are in the order of CacheStorage::keeps_halves
 constexpr std::int32_t kWindows = 1 << 9;  // likewise: heads have windows; `shared` then means one table per window
+constexpr int kKeyMovesShift = 16;         // likewise: Cache::key_moves(), in 8 bits
 constexpr auto kCannot = "the session cannot be saved: its cache has {}";
 constexpr auto kMisfit = "a key or value that is not a number, or too large";
 
@@ -67,6 +68,7 @@ void Cache::save(ByteWriter& out) const {
   if (tables_.front().edited()) kind[kShared] |= kEdited;
   if (!o.windows.empty()) kind[kShared] |= kWindows;
   if (storage_ != nullptr && storage_->keeps_halves()) kind[kShared] |= kHalves;
+  kind[kShared] |= std::min(key_moves_, 255) << kKeyMovesShift;
   for (const std::int32_t each : kind) out.put(each);
   out.put(dropped_);
   for (const SlotTable& table : tables_) table.save(out);
@@ -137,8 +139,9 @@ std::string Cache::mismatch(const CacheOptions& options, ByteReader& in, Kind& s
   for (auto& each : kind) each = in.get<std::int32_t>();
   saved = {.edited = (kind[kShared] & kEdited) != 0,
            .windows = (kind[kShared] & kWindows) != 0,
-           .halves = (kind[kShared] & kHalves) != 0};
-  kind[kShared] &= ~(kEdited | kWindows | kHalves);
+           .halves = (kind[kShared] & kHalves) != 0,
+           .key_moves = kind[kShared] >> kKeyMovesShift & 255};
+  kind[kShared] &= ~(kEdited | kWindows | kHalves | 255 << kKeyMovesShift);
   if (saved.windows && options.windows.empty()) return "a cache whose layers kept other windows";
   if (kind == own) return {};
   const auto types = types_of(kind[kTypes]);
@@ -187,6 +190,7 @@ void Cache::load_tables(ByteReader& in) {
   if (kind.halves != (storage_ != nullptr && storage_->keeps_halves()))
     fail("keys of blocks, as in q8_0, were saved in the order of another device: go on there, or use --cache-type f16");
   dropped_ = in.get<long long>();
+  key_moves_ = kind.key_moves;
   // Files of older versions have no windows and one table for all heads; the next step drops what is outside windows.
   const bool older = !kind.windows && !options_.windows.empty();
   if (older && !options_.shared) dropped_ = dropped_ / tables() * counted_tables_;

@@ -35,7 +35,7 @@ std::vector<float> rotation_by(const RopeFrequencies& f, Position by) {
   return row;
 }
 
-// Keys in a storage: the same on rows of f32, [slots][width].
+// Keys in a storage: the same on rows of f32, [slots][width], in the order of pairs that it keeps.
 struct StoredHead {
   CacheStorage& storage;
   int head, slots;
@@ -53,8 +53,9 @@ struct StoredHead {
     storage.read_head(head, slots, keys, values);
   }
   void rotate(const RopeFrequencies& f, int first, int last, const std::vector<float>& row) {
+    const RopeKind kind = storage.keeps_halves() ? RopeKind::kHalves : f.kind();
     for (int slot = first; slot < last; ++slot)
-      rotate_row(keys.data() + static_cast<std::size_t>(slot) * width, 1, f.kind(), row);
+      rotate_row(keys.data() + static_cast<std::size_t>(slot) * width, 1, kind, row);
   }
   void write() { storage.write_head(head, slots, keys, values); }
 };

@@ -6,8 +6,7 @@
 //   kReuse   reads x y z only, which attend to the tokens before them. The tokens behind keep their keys and values,
 //            moved by one position: they were computed from the text before the edit, which is the error
 //   kExact   the result is that of a new session which reads the edited text in one prompt. Reads from x on if the
-//   cache
-//            before is what that session would have there, else the whole text (Sequence::unaffected_until)
+//            cache before is what that session would have there, else the whole text (Sequence::unaffected_until)
 #pragma once
 
 #include <span>
