@@ -52,13 +52,16 @@ std::string features_of(const Family& f) {
   if (!h.sink_logits.empty()) out.push_back("sink logits");
   if (h.geometry.windowed_layers() > 0) out.push_back(chunked(h) ? "chunked attention" : "attention windows");
   if (f.recurrence == Recurrence::kDelta) out.push_back("gated delta rule beside attention");
-  if (f.gated_attention) out.push_back("gated attention");
+  if (f.gated_attention || f.attention_gate) out.push_back("gated attention");
   if (f.layers_differ && f.recurrence == Recurrence::kNone) out.push_back("different heads per layer");
   if (h.attention_soft_cap > 0) out.push_back("soft caps");
   if (!h.kv_layers.empty()) out.push_back("layers that share a cache");
   if (h.alt_up) out.push_back("AltUp, embeddings of layers");
   if (h.parallel) out.push_back("parallel residual");
   if (f.norm == Norm::kLayer) out.push_back("LayerNorm");
+  if (f.norm == Norm::kBareLayer) out.push_back("LayerNorm without weights");
+  if (f.sub_norms != Presence::kNo) out.push_back("norms before the last products");
+  if (f.activation == Activation::kXielu) out.push_back("xIELU");
   if (f.post_norms != Presence::kNo) out.push_back("norms after");
   if (f.qk_norm != QkNorm::kNone)
     out.push_back(f.qk_norm == QkNorm::kAfterRotation ? "norms of Q and K after the rotation" : "norms of Q and K");

@@ -18,6 +18,7 @@
 #include "palimpsest/hub/models.h"
 #include "palimpsest/progress.h"
 #include "palimpsest/pulling.h"
+#include "palimpsest/rope_flags.h"
 #include "palimpsest/scheduler_flags.h"
 #include "palimpsest/system.h"
 
@@ -135,6 +136,7 @@ void add_model_flags(CLI::App& command, ModelFlags& flags) {
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->group(group);
+  add_rope_flags(command, flags.options.rope);
 }
 
 void add_text_model_flags(CLI::App& command, ModelFlags& flags) {

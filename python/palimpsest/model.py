@@ -122,6 +122,15 @@ class Model:
         device: str = "cpu",
         portable: bool = False,
         context: int = 0,
+        rope_scaling: str | None = None,
+        rope_scale: float | None = None,
+        rope_freq_base: float | None = None,
+        rope_freq_scale: float | None = None,
+        yarn_orig_ctx: int | None = None,
+        yarn_ext_factor: float | None = None,
+        yarn_attn_factor: float | None = None,
+        yarn_beta_slow: float | None = None,
+        yarn_beta_fast: float | None = None,
     ) -> None:
         """Opens a model.
 
@@ -131,12 +140,25 @@ class Model:
             device: a ggml device, as ``palimpsest info --devices`` lists them.
             portable: use stock ggml operators on the CPU, too.
             context: max context in tokens, for models that choose RoPE factors by it; 0: the trained context.
+            rope_scaling: "none", "linear", "yarn" or "dynamic", instead of the file's; the others as ``--rope-scale`` and so on
+                of ``palimpsest run``; None: the file's.
 
         Raises:
             Error: no such file, not a model of a supported family, or a process that was forked after a model was opened.
         """
         file = default_model() if path is None else os.fspath(path)
-        self._native = _palimpsest.Model(file, threads, device, portable, context)
+        rope = {
+            "rope_scale": rope_scale,
+            "rope_freq_base": rope_freq_base,
+            "rope_freq_scale": rope_freq_scale,
+            "yarn_orig_ctx": yarn_orig_ctx,
+            "yarn_ext_factor": yarn_ext_factor,
+            "yarn_attn_factor": yarn_attn_factor,
+            "yarn_beta_slow": yarn_beta_slow,
+            "yarn_beta_fast": yarn_beta_fast,
+        }
+        given = {name: float(value) for name, value in rope.items() if value is not None}
+        self._native = _palimpsest.Model(file, threads, device, portable, context, rope_scaling or "", given)
 
     def tokenize(self, text: str, *, bos: bool = True, special: bool = True) -> list[int]:
         """Token ids. `bos`: begins with BOS if the model expects one. `special`: reads text such as <|im_end|> as control

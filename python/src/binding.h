@@ -63,7 +63,9 @@ inline void check_signals() {
 void check_process();
 
 struct PyModel {
-  PyModel(const std::string& name, std::optional<int> threads, const std::string& device, bool portable, int context);
+  // `rope`: numbers by the name of RopeSettings' option: rope_scale, yarn_beta_fast, ...
+  PyModel(const std::string& name, std::optional<int> threads, const std::string& device, bool portable, int context,
+          const std::string& rope_scaling, const std::map<std::string, double>& rope);
   std::shared_ptr<Model> model;
   std::shared_ptr<Vocabulary> vocabulary;
   StepThreads threads = 1;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <map>
 #include <thread>
 
@@ -49,6 +50,24 @@ nb::dict shape_of(const PyModel& self) {
   return out;
 }
 
+RopeSettings rope_settings(const std::string& scaling, const std::map<std::string, double>& numbers) {
+  RopeSettings out;
+  out.scaling = scaling;
+  for (const auto& [name, value] : numbers) {
+    if (name == "yarn_orig_ctx")
+      out.original_context = std::llround(value);
+    else
+      (name == "rope_scale"         ? out.scale
+       : name == "rope_freq_base"   ? out.freq_base
+       : name == "rope_freq_scale"  ? out.freq_scale
+       : name == "yarn_ext_factor"  ? out.ext_factor
+       : name == "yarn_attn_factor" ? out.attn_factor
+       : name == "yarn_beta_slow"   ? out.beta_slow
+                                    : out.beta_fast) = value;
+  }
+  return out;
+}
+
 }  // namespace
 
 void check_process() {
@@ -59,7 +78,7 @@ void check_process() {
 }
 
 PyModel::PyModel(const std::string& name, std::optional<int> given_threads, const std::string& device, bool portable,
-                 int context) {
+                 int context, const std::string& rope_scaling, const std::map<std::string, double>& rope) {
   check_process();
   if (given_threads && (*given_threads < 1 || *given_threads > 512))
     fail("threads {}: give a number from 1 to 512", *given_threads);
@@ -67,8 +86,9 @@ PyModel::PyModel(const std::string& name, std::optional<int> given_threads, cons
   static const bool limited = (limit_cpu_level(), true);
   static_cast<void>(limited);
   const std::string path = resolve_model(name);
-  model = Model::load(path, {.device = device, .portable = portable, .context = context});
-  vocabulary = Vocabulary::load(path);
+  model = Model::load(
+      path, {.device = device, .portable = portable, .context = context, .rope = rope_settings(rope_scaling, rope)});
+  vocabulary = Vocabulary::load(path, model->options().overrides);
   threads = given_threads ? StepThreads(*given_threads) : default_threads(model->hyper());
 }
 
@@ -99,12 +119,13 @@ void bind_model(nb::module_& m) {
       .def(
           "__init__",
           [](PyModel* self, const std::string& path, std::optional<int> threads, const std::string& device,
-             bool portable, int context) {
+             bool portable, int context, const std::string& rope_scaling, const std::map<std::string, double>& rope) {
             const nb::gil_scoped_release released;
-            new (self) PyModel(path, threads, device, portable, context);
+            new (self) PyModel(path, threads, device, portable, context, rope_scaling, rope);
           },
           nb::arg("path"), nb::arg("threads").none() = nb::none(), nb::arg("device") = "cpu",
-          nb::arg("portable") = false, nb::arg("context") = 0)
+          nb::arg("portable") = false, nb::arg("context") = 0, nb::arg("rope_scaling") = "",
+          nb::arg("rope") = std::map<std::string, double>())
       .def_prop_ro("path", [](const PyModel& self) { return self.model->path(); })
       .def_prop_ro("name", [](const PyModel& self) { return self.model->hyper().name; })
       .def_prop_ro("threads", [](const PyModel& self) { return self.threads.max(); })

@@ -141,3 +141,14 @@ def test_methods_of_the_kvpress_page():
     assert len(rows) > 12 and {"knorm:schedule=prompt,sinks=0,recent=0", "adakv", "kvzip", "duo"} <= set(methods)
     for method in methods:
         assert palimpsest.method_text(method)
+
+
+def test_rope_scaling_is_the_command():
+    scaled = palimpsest.Model(rope_scaling="yarn", rope_scale=4, yarn_beta_fast=16)
+    assert scaled.shape["trained_context"] == 4 * palimpsest.Model().shape["trained_context"]
+    ours = scaled.generate(STORY, max_tokens=60, method="streaming:budget=64", seed=3)
+    flags = ("--rope-scaling", "yarn", "--rope-scale", 4, "--yarn-beta-fast", 16)
+    theirs = command_json("run", "-p", STORY, "-n", 60, "--method", "streaming:budget=64", "--seed", 3, *flags)
+    assert ours.text == theirs["text"]
+    with pytest.raises(palimpsest.Error, match="none, linear, yarn or dynamic"):
+        palimpsest.Model(rope_scaling="ntk")

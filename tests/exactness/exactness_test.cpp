@@ -315,6 +315,21 @@ TEST(Exactness, SomeCombinationsOfEveryFamily) {
   }
 }
 
+// YaRN and a scaled base: rotations have a magnitude, and frequencies are not those of one base.
+TEST(Exactness, SomeCombinationsOfScaledRotation) {
+  SyntheticShape shape = parse_synthetic("tiny-qwen2");
+  shape.vocabulary = 300;
+  shape.rope_scaling = "yarn";
+  shape.rope_factor = 4;
+  shape.original_context = 64;
+  shape.context = 256;
+  const std::string path = (std::filesystem::temp_directory_path() / fmt::format("{}-yarn.gguf", ::getpid())).string();
+  write_synthetic(shape, path);
+  Laboratory laboratory(path, kShort);
+  check(laboratory, drawn(kFamilySome, kCpuPaths, kTypes, laboratory.split()));
+  std::filesystem::remove(path);
+}
+
 // A model with an attention window in every other layer. 24 tokens: all budgets but the smallest of pyramid and ada
 // hold the whole window. 70 tokens: the policy evicts inside the window.
 class WindowedModel {

@@ -82,10 +82,15 @@ std::vector<ValidGguf> valid_gguf_files() {
     shape.leading_dense = 0;
     if (shape.shared_feed_forward > 0) shape.shared_feed_forward = base.width;
     if (shape.latent) {
-      shape.latent = {.rank = 16, .query_rank = 16, .key = 8, .value = 8};
+      const LatentAttention of_family = shape.latent;
+      shape.latent = {.rank = 16,
+                      .query_rank = of_family.query_rank > 0 ? 16 : 0,
+                      .key = 8,
+                      .value = 8,
+                      .absorbed = of_family.absorbed};
       shape.rope_dims = 8;
-      shape.head_dim = 16 + 8;
-      shape.value_dim = 16;
+      shape.head_dim = of_family.absorbed ? 16 + 8 : 8 + 8;
+      shape.value_dim = of_family.absorbed ? 16 : 8;
     }
     if (shape.state_heads)
       shape.state_heads = {

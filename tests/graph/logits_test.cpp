@@ -303,6 +303,47 @@ TEST(LogitsTest, VariantsOfFamilies) {
   check_synthetic(local, "tiny-olmo2, windows", "f32");
 }
 
+// The same of the families whose files differ in size or age.
+TEST(LogitsTest, VariantsOfFamiliesInLayersAndParts) {
+  SyntheticShape falcon = parse_synthetic("tiny-falcon");
+  falcon.second_norm = true;
+  check_synthetic(falcon, "tiny-falcon, two norms", "f32");
+
+  SyntheticShape grok = parse_synthetic("tiny-grok");
+  grok.shared_feed_forward = 0;
+  check_synthetic(grok, "tiny-grok, experts only", "f32");
+
+  check_synthetic(parse_synthetic("tiny-baichuan@layers=40"), "tiny-baichuan, ALiBi", "f32");
+
+  SyntheticShape minicpm = parse_synthetic("tiny-minicpm");
+  minicpm.keys.clear();
+  check_synthetic(minicpm, "tiny-minicpm, factors of old files", "f32");
+
+  SyntheticShape mimo = parse_synthetic("tiny-mimo2");
+  mimo.omit = {"attn_sinks"};
+  check_synthetic(mimo, "tiny-mimo2, no sink logits", "f32");
+
+  SyntheticShape cohere = parse_synthetic("tiny-cohere2moe");
+  cohere.shared_feed_forward = 0;
+  std::erase_if(cohere.keys, [](const ExtraKey& key) { return key.name == "expert_shared_count"; });
+  check_synthetic(cohere, "tiny-cohere2moe, no shared experts", "f32");
+
+  for (const char* name : {"tiny-smallthinker", "tiny-mellum", "tiny-plamo3"}) {
+    SyntheticShape whole = parse_synthetic(name);
+    std::erase_if(whole.keys, [](const ExtraKey& key) { return key.name.starts_with("attention.sliding_window"); });
+    check_synthetic(whole, std::string(name) + ", no windows", "f32");
+  }
+
+  SyntheticShape yarn = parse_synthetic("tiny-mistral3");
+  yarn.rope_scaling = "yarn";
+  yarn.rope_factor = 4;
+  yarn.original_context = 128;
+  yarn.keys.pop_back();
+  check_synthetic(yarn, "tiny-mistral3 YaRN x4", "f32");
+  yarn.keys.push_back({"rope.scaling.yarn_log_multiplier", ExtraKey::Type::kNumber, 1});
+  check_synthetic(yarn, "tiny-mistral3 YaRN x4, multiplier", "f32");
+}
+
 TEST(LogitsTest, ExpertsOfALatent) {
   SyntheticShape shape = parse_synthetic("tiny-nemotron_h_moe");
   shape.expert_latent = 64;
@@ -405,6 +446,49 @@ TEST(LogitsTest, RopeScalings) {
   factors.llama3_factors = true;
   factors.original_context = 128;
   check_synthetic(factors, "tiny Llama 3 factors", "f32");
+}
+
+// Rope scaling of the user: the same as libllama's with the same parameters, whatever the file has.
+TEST(LogitsTest, RopeScalingOfTheUser) {
+  struct Case {
+    const char *model, *scaling_of_file;
+    RopeSettings rope;
+  };
+  const std::vector<Case> cases = {
+      {"tiny", "", {.scaling = "linear", .scale = 4}},
+      {"tiny", "", {.freq_base = 500000}},
+      {"tiny", "", {.freq_scale = 0.5}},
+      {"tiny", "linear", {.scaling = "none"}},
+      {"tiny", "yarn", {.scale = 8}},
+      {"tiny", "yarn", {.scaling = "linear"}},
+      {"tiny", "", {.scaling = "yarn", .scale = 4, .original_context = 128}},
+      {"tiny-qwen2", "", {.scaling = "yarn", .scale = 4, .beta_slow = 2, .beta_fast = 16, .original_context = 128}},
+      {"tiny-qwen3", "", {.scaling = "yarn", .scale = 4, .ext_factor = 0.5, .original_context = 128}},
+      {"tiny-gemma3", "", {.scaling = "yarn", .scale = 4, .freq_base = 100000, .original_context = 128}},
+      {"tiny-cohere2", "", {.scaling = "linear", .scale = 4}},
+      {"tiny-olmo2", "", {.scaling = "yarn", .scale = 4, .original_context = 128}},
+      {"tiny-deepseek2", "", {.scaling = "yarn", .scale = 4, .original_context = 128}},
+      {"tiny-phi3", "", {.scaling = "linear", .scale = 2}},
+  };
+  for (const Case& c : cases) {
+    SyntheticShape shape = parse_synthetic(std::string(c.model) + "@type=f32");
+    shape.rope_scaling = c.scaling_of_file;
+    if (!shape.rope_scaling.empty()) shape.rope_factor = 4, shape.original_context = 128;
+    const TemporaryFile file("rope-of-user.gguf");
+    write_synthetic(shape, file.path());
+    const auto tokens = random_text(kRandomTokens, 7, shape.vocabulary);
+    const auto model = Model::load(file.path(), {.rope = c.rope});
+    const auto ours = our_rows(model, tokens, 64);
+    const Difference d = compare(ours, llama_logits_with_rope(file.path(), tokens, c.rope), shape.vocabulary);
+    const std::string name =
+        fmt::format("{}{} of the user{}", c.model, c.rope.scaling.empty() ? "" : ", " + c.rope.scaling,
+                    shape.rope_scaling.empty() ? "" : ", file " + shape.rope_scaling);
+    table().push_back({name, "f32", 64, d});
+    SCOPED_TRACE(name);
+    EXPECT_LE(model->family().activation == Activation::kGelu || model->hyper().experts > 0 ? d.of_most : d.relative,
+              model->family().activation == Activation::kGelu ? 1e-2 : 1e-4);
+    EXPECT_GT(compare(ours, llama_logits(file.path(), tokens, 64), shape.vocabulary).relative, 1e-3);
+  }
 }
 
 class PrintTable : public ::testing::Environment {

@@ -141,7 +141,7 @@ TEST(BadInputTest, SaysWhatIsWrong) {
       {with("llama.block_count", 0, std::uint32_t{6}), {"llama.block_count", "type f32"}},
       {renamed("general.architecture", "general.architecturf"), {"general.architecture is missing"}},
       {with("general.architecture", 12, std::array{'l', 'e', 'm', 'm', 'a'}),
-       {"\"lemma\" is not supported", "llama, minimax-m2"}},
+       {"\"lemma\" is not supported", "the nearest one that is: llama"}},
       {renamed("llama.block_count", "llama.block_coumt"), {"llama.block_count is missing"}},
       {renamed(gate, "blk.0.ffn_gaze.weight"), {gate, "[64, 96] is missing"}},
       {renamed("output_norm.weight", "output_norn.weight"), {"output_norm.weight", "missing"}},
@@ -249,6 +249,34 @@ TEST(BadInputTest, UnsupportedFormsOfFamilies) {
   SyntheticShape whole = parse_synthetic("tiny-llama4");
   whole.keys.push_back({"attention.sliding_window", ExtraKey::Type::kInteger, 0});
   EXPECT_NE(message_of(whole).find("without chunked attention"), std::string::npos);
+}
+
+// Architectures that need another mechanism, and unknown ones.
+TEST(BadInputTest, UnsupportedArchitecturesSayWhy) {
+  const std::vector<std::pair<const char*, const char*>> cases = {{"deepseek32", "an index of its own"},
+                                                                  {"glm-dsa", "an index of its own"},
+                                                                  {"mamba", "nothing to evict"},
+                                                                  {"rwkv7", "nothing to evict"},
+                                                                  {"kimi-linear", "recurrent layers"},
+                                                                  {"llada", "diffusion"},
+                                                                  {"bert", "encoder"},
+                                                                  {"gemma4", "heads of two widths"},
+                                                                  {"eagle3", "a draft"},
+                                                                  {"qwen2moo", "nearest one that is: qwen2moe"},
+                                                                  {"qwen9-experimental", "nearest one that is: qwen"},
+                                                                  {"zzz", "info --families"}};
+  for (const auto& [architecture, says] : cases) {
+    const std::string message = error_of([&, name = architecture] { find_family(name); });
+    EXPECT_TRUE(one_line(message)) << message;
+    EXPECT_NE(message.find(says), std::string::npos) << message;
+  }
+}
+
+// Numbers of xIELU: one, or one per layer.
+TEST(BadInputTest, ActivationsOfApertus) {
+  SyntheticShape shape = parse_synthetic("tiny-apertus");
+  std::erase_if(shape.keys, [](const ExtraKey& key) { return key.name == "xielu.beta"; });
+  EXPECT_NE(error_of([&] { Model::from(make_synthetic(shape)); }).find("xielu.beta is missing"), std::string::npos);
 }
 
 TEST(BadInputTest, TensorsThatOverlapAreRefused) {

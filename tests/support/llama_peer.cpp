@@ -16,7 +16,7 @@ namespace {
 
 std::vector<float> llama_rows(const std::string& gguf, const std::vector<TokenId>& tokens, int chunk,
                               bool flash_attention, int context_size, bool hidden, const std::string& adapter = {},
-                              float scale = 1) {
+                              float scale = 1, const RopeSettings& rope = {}) {
   find_device("cpu");         // loads ggml's backends
   static std::string errors;  // of the last model: the function outlives this call
   errors.clear();
@@ -44,6 +44,16 @@ std::vector<float> llama_rows(const std::string& gguf, const std::vector<TokenId
   params.no_perf = true;
   params.embeddings = hidden;
   params.pooling_type = LLAMA_POOLING_TYPE_NONE;
+  if (rope.scaling == "none") params.rope_scaling_type = LLAMA_ROPE_SCALING_TYPE_NONE;
+  if (rope.scaling == "linear") params.rope_scaling_type = LLAMA_ROPE_SCALING_TYPE_LINEAR;
+  if (rope.scaling == "yarn") params.rope_scaling_type = LLAMA_ROPE_SCALING_TYPE_YARN;
+  if (rope.scale) params.rope_freq_scale = static_cast<float>(1 / *rope.scale);
+  if (rope.freq_scale) params.rope_freq_scale = static_cast<float>(*rope.freq_scale);
+  if (rope.freq_base) params.rope_freq_base = static_cast<float>(*rope.freq_base);
+  if (rope.ext_factor) params.yarn_ext_factor = static_cast<float>(*rope.ext_factor);
+  if (rope.beta_slow) params.yarn_beta_slow = static_cast<float>(*rope.beta_slow);
+  if (rope.beta_fast) params.yarn_beta_fast = static_cast<float>(*rope.beta_fast);
+  if (rope.original_context) params.yarn_orig_ctx = static_cast<std::uint32_t>(*rope.original_context);
   const std::unique_ptr<llama_context, void (*)(llama_context*)> context(llama_init_from_model(model.get(), params),
                                                                          llama_free);
   if (!context) throw std::runtime_error("libllama gives no context for " + gguf);
@@ -86,6 +96,11 @@ std::vector<float> llama_logits(const std::string& gguf, const std::vector<Token
 std::vector<float> llama_logits_with_adapter(const std::string& gguf, const std::vector<TokenId>& tokens,
                                              const std::string& adapter, float scale) {
   return llama_rows(gguf, tokens, 64, false, 0, false, adapter, scale);
+}
+
+std::vector<float> llama_logits_with_rope(const std::string& gguf, const std::vector<TokenId>& tokens,
+                                          const RopeSettings& rope) {
+  return llama_rows(gguf, tokens, 64, false, 0, false, {}, 1, rope);
 }
 
 std::vector<float> llama_hidden(const std::string& gguf, const std::vector<TokenId>& tokens, int chunk) {

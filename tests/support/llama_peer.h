@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "palimpsest/core/types.h"
+#include "palimpsest/model/rope_settings.h"
 
 namespace palimpsest::testing {
 
@@ -11,6 +12,10 @@ namespace palimpsest::testing {
 // context size; 0: as many as the tokens need. Throws std::runtime_error if libllama refuses the file.
 std::vector<float> llama_logits(const std::string& gguf, const std::vector<TokenId>& tokens, int chunk,
                                 bool flash_attention = false, int context = 0);
+
+// With rope scaling in libllama's own parameters, in chunks of 64.
+std::vector<float> llama_logits_with_rope(const std::string& gguf, const std::vector<TokenId>& tokens,
+                                          const RopeSettings& rope);
 
 // With a LoRA adapter, in chunks of 64.
 std::vector<float> llama_logits_with_adapter(const std::string& gguf, const std::vector<TokenId>& tokens,

@@ -74,6 +74,13 @@ std::optional<std::int64_t> load_integer(gguf_type type, const std::byte* at) {
   }
 }
 
+std::optional<double> load_number(gguf_type type, const std::byte* data) {
+  if (type == GGUF_TYPE_FLOAT32) return load<float>(data);
+  if (type == GGUF_TYPE_FLOAT64) return load<double>(data);
+  const auto whole = load_integer(type, data);
+  return whole ? std::make_optional(static_cast<double>(*whole)) : std::nullopt;
+}
+
 }  // namespace
 
 std::string printable(std::string_view text) {
@@ -277,17 +284,23 @@ std::optional<std::int64_t> GgufFile::integer(std::string_view key) const {
 std::optional<double> GgufFile::number(std::string_view key) const {
   const Value* v = value(key);
   if (v == nullptr) return std::nullopt;
-  double out = 0;
-  if (v->type == GGUF_TYPE_FLOAT32) {
-    out = load<float>(v->data);
-  } else if (v->type == GGUF_TYPE_FLOAT64) {
-    out = load<double>(v->data);
-  } else if (const auto whole = load_integer(v->type, v->data)) {
-    out = static_cast<double>(*whole);
-  } else {
-    mistyped(key, *v, "a number");
+  const auto out = load_number(v->type, v->data);
+  if (!out) mistyped(key, *v, "a number");
+  if (!std::isfinite(*out)) fail("{}: key {} is not a finite number: damaged", path_, key);
+  return *out;
+}
+
+std::optional<std::vector<double>> GgufFile::numbers(std::string_view key) const {
+  const Value* v = value(key);
+  if (v == nullptr) return std::nullopt;
+  if (v->type != GGUF_TYPE_ARRAY) mistyped(key, *v, "an array of numbers");
+  std::vector<double> out;
+  for (std::uint64_t i = 0; i < v->count; ++i) {
+    const auto element = load_number(v->element, v->data + i * scalar_bytes(v->element));
+    if (!element) mistyped(key, *v, "an array of numbers");
+    if (!std::isfinite(*element)) fail("{}: key {} has a value that is not finite: damaged", path_, key);
+    out.push_back(*element);
   }
-  if (!std::isfinite(out)) fail("{}: key {} is not a finite number: damaged", path_, key);
   return out;
 }
 

@@ -55,7 +55,8 @@ class GgufFile {
   std::optional<double> number(std::string_view key) const;         // a floating-point type, or an integer
   std::optional<bool> boolean(std::string_view key) const;
   std::optional<std::string> text(std::string_view key) const;
-  std::optional<std::vector<std::int64_t>> integers(std::string_view key) const;   // of integers or booleans
+  std::optional<std::vector<std::int64_t>> integers(std::string_view key) const;  // of integers or booleans
+  std::optional<std::vector<double>> numbers(std::string_view key) const;
   std::optional<std::vector<std::string_view>> texts(std::string_view key) const;  // of strings; views into the file
   std::size_t array_size(std::string_view key) const;                              // 0 if absent; Error if not an array
   std::vector<std::string_view> keys() const;

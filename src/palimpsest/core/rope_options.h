@@ -32,6 +32,14 @@ struct RopeOptions {
     out.linear_scale = std::numeric_limits<double>::infinity();
     return out;
   }
+  // The same dimensions and base, without scaling.
+  static RopeOptions unscaled(const RopeOptions& like) {
+    RopeOptions out;
+    out.kind = like.kind;
+    out.dims = like.dims;
+    out.base = like.base;
+    return out;
+  }
   bool is_unrotated() const { return std::isinf(linear_scale); }
 };
 

@@ -73,7 +73,7 @@ std::optional<FitState> FitStateFile::load(const Model& model, std::string& why)
   ByteReader all = in;
   all.skip(all.left() - sizeof(std::uint64_t));
   all.require_checksum();
-  if (in.get<std::uint64_t>() != fingerprint(model))
+  if (in.get<std::uint64_t>() != cache_fingerprint(model))
     why = "belongs to another model";
   else if (in.text() != settings)
     why = "was made from another text, or with other options";
@@ -98,7 +98,7 @@ void FitStateFile::save(const Model& model, const FitState& state) const {
   out.bytes(std::as_bytes(std::span(kStateMagic)));
   out.put(kStateVersion);
   out.put(kStateByteOrder);
-  out.put(fingerprint(model));
+  out.put(cache_fingerprint(model));
   out.text(settings);
   put_state(out, state);
   flush();

@@ -29,7 +29,7 @@ class GraphBuilder {
   ggml_tensor* scaled(ggml_tensor* x, float factor) { return factor == 1 ? x : ggml_scale(c_, x, factor); }
   ggml_tensor* clamped(ggml_tensor* x) { return h_.clamp_qkv > 0 ? ggml_clamp(c_, x, -h_.clamp_qkv, h_.clamp_qkv) : x; }
   ggml_tensor* soft_capped(ggml_tensor* x, float cap);
-  ggml_tensor* act(ggml_tensor* x);
+  ggml_tensor* act(ggml_tensor* x, int layer = 0);
   ggml_tensor* gated(ggml_tensor* gate, ggml_tensor* up);  // without a gate: the activation alone
   ggml_tensor* columns(ggml_tensor* x, int count, int first);
   ggml_tensor* heads(ggml_tensor* x, int dim, int count, int first_row = 0);
@@ -83,6 +83,7 @@ class GraphBuilder {
   };
   std::map<int, KeysAndValues> shared_kv_;  // by layer, of layers whose cache others read
   ggml_tensor* per_layer_ = nullptr;        // [per_layer, layers, tokens]
+  ggml_tensor* layer_input_ = nullptr;      // of the layer whose feed-forward is built
 };
 
 }  // namespace palimpsest

@@ -14,7 +14,8 @@ ggml_tensor* GraphBuilder::shared_experts(const LayerWeights& l, ggml_tensor* x)
 // Routes each token to the top-k experts.
 GraphBuilder::Chosen GraphBuilder::route(const LayerWeights& l, ggml_tensor* x) {
   const std::int64_t tokens = x->ne[1], used = h_.experts_used;
-  ggml_tensor* scores = linear(l.router, l.router_bias, x);  // [experts, tokens]
+  ggml_tensor* scores =
+      linear(l.router, l.router_bias, f_.router_of_layer_input ? layer_input_ : x);  // [experts, tokens]
   if (h_.routing == Routing::kSoftmax) scores = ggml_soft_max(c_, scores);
   if (h_.routing == Routing::kSigmoid) scores = ggml_sigmoid(c_, scores);
   ggml_tensor* chosen = ggml_argsort_top_k(c_, in_best_groups(plus(scores, l.selection_bias)), h_.experts_used);

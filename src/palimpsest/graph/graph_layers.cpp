@@ -47,16 +47,19 @@ ggml_tensor* GraphBuilder::layer(int i, ggml_tensor* x) {
     attn_out = ggml_get_rows(c_, attn_out, ids);
     if (beside != nullptr) beside = ggml_get_rows(c_, beside, ids);
     x = ggml_get_rows(c_, x, ids);
-    if (h_.parallel && l.feed_forward_norm.weight == nullptr) in = one ? x : ggml_get_rows(c_, in, ids);
+    if (h_.parallel && !l.feed_forward_norm.exists()) in = one ? x : ggml_get_rows(c_, in, ids);
   }
   if (l.attention_output == nullptr) return l.down == nullptr ? x : add_feed_forward(l, x);
-  ggml_tensor* added = norm(linear(l.attention_output, l.attention_bias, attn_out), l.post_attention_norm);
+  attn_out = norm(attn_out, l.attention_sub_norm);
+  ggml_tensor* added = linear(l.attention_output, l.attention_bias, attn_out);
+  added = norm(scaled(added, h_.attention_output_scale), l.post_attention_norm);
   if (beside != nullptr) added = ggml_add(c_, product(l.recurrent_out, beside), added);
   added = scaled(added, h_.residual_scale);
   if (h_.parallel) {
-    ggml_tensor* to = l.feed_forward_norm.weight == nullptr ? in : norm(x, l.feed_forward_norm);
+    ggml_tensor* to = l.feed_forward_norm.exists() ? norm(x, l.feed_forward_norm) : in;
     return ggml_add(c_, ggml_add(c_, scaled(feed_forward(l, to), h_.residual_scale), x), added);
   }
+  layer_input_ = x;
   x = ggml_add(c_, added, x);
   return l.down == nullptr ? x : add_feed_forward(l, x);
 }
@@ -95,6 +98,7 @@ ggml_tensor* GraphBuilder::attention(int i, const LayerWeights& l, ggml_tensor* 
   if (f_.value_norm) v = ggml_rms_norm(c_, v, h_.norm_epsilon);
   if (!h_.kv_layers.empty()) shared_kv_[i] = {k, v};
   ggml_tensor* out = path_.build(g_, i, q, k, v);
+  if (l.attention_gate != nullptr) gate = product(l.attention_gate, x);
   if (gate == nullptr) return out;
   return ggml_mul(c_, out, ggml_sigmoid(c_, ggml_reshape_2d(c_, gate, out->ne[0], out->ne[1])));
 }
@@ -131,6 +135,7 @@ ggml_tensor* GraphBuilder::latent_attention(int i, const LayerWeights& l, ggml_t
   if (a.absorbed) {
     ggml_tensor* v = ggml_reshape_3d(c_, latent, a.rank, 1, g_.tokens);
     ggml_tensor* q = ggml_concat(c_, q_rotary, per_head(l.absorbed_keys, q_plain), 0);
+    if (h_.has_query_temperature(i)) q = ggml_mul(c_, q, query_temperature());
     ggml_tensor* mixed = path_.build(g_, i, q, ggml_concat(c_, k_rotary, v, 0), v);
     ggml_tensor* out = per_head(l.absorbed_values, ggml_reshape_3d(c_, mixed, a.rank, count, g_.tokens));
     return ggml_reshape_2d(c_, out, a.value * count, g_.tokens);
@@ -139,7 +144,9 @@ ggml_tensor* GraphBuilder::latent_attention(int i, const LayerWeights& l, ggml_t
   ggml_tensor* shared = ggml_repeat_4d(c_, ggml_cont(c_, k_rotary), rotary, count, g_.tokens, 1);
   ggml_tensor* k = ggml_concat(c_, shared, part(kv, a.key, count, a.key + a.value, 0), 0);
   ggml_tensor* v = part(kv, a.value, count, a.key + a.value, a.key);
-  return path_.build(g_, i, ggml_concat(c_, q_rotary, q_plain, 0), k, v);
+  ggml_tensor* q = ggml_concat(c_, q_rotary, q_plain, 0);
+  if (h_.has_query_temperature(i)) q = ggml_mul(c_, q, query_temperature());
+  return path_.build(g_, i, q, k, v);
 }
 
 ggml_tensor* GraphBuilder::add_feed_forward(const LayerWeights& l, ggml_tensor* x) {
@@ -149,9 +156,10 @@ ggml_tensor* GraphBuilder::add_feed_forward(const LayerWeights& l, ggml_tensor* 
 
 ggml_tensor* GraphBuilder::feed_forward(const LayerWeights& l, ggml_tensor* x) {
   if (l.router != nullptr) {
-    ggml_tensor* mixed = experts(l, x);
+    ggml_tensor* mixed = experts(l, f_.experts_of_layer_input ? norm(layer_input_, l.experts_norm) : x);
     if (l.latent_up != nullptr) mixed = product(l.latent_up, mixed);
-    return l.shared_up == nullptr ? mixed : ggml_add(c_, mixed, shared_experts(l, x));
+    if (l.shared_up != nullptr) mixed = ggml_add(c_, mixed, shared_experts(l, x));
+    return scaled(mixed, h_.mixture_scale);
   }
   ggml_tensor* up = linear(l.up, l.up_bias, x);
   if (f_.feed_forward == FeedForward::kGated) {
@@ -161,9 +169,9 @@ ggml_tensor* GraphBuilder::feed_forward(const LayerWeights& l, ggml_tensor* x) {
          : f_.activation == Activation::kGelu ? ggml_geglu(c_, up)
                                               : ggml_reglu(c_, up);
   } else {
-    up = act(up);
+    up = act(up, static_cast<int>(&l - w_.layers.data()));
   }
-  return linear(l.down, l.down_bias, up);
+  return linear(l.down, l.down_bias, norm(up, l.feed_forward_sub_norm));
 }
 
 }  // namespace palimpsest

@@ -5,6 +5,7 @@ namespace palimpsest {
 
 ggml_tensor* GraphBuilder::norm(ggml_tensor* x,
                                 const NormWeights& weights) {  // returns x if the model has no such norm
+  if (weights.bare) return ggml_norm(c_, x, h_.norm_epsilon);
   if (weights.weight == nullptr) return x;
   ggml_tensor* normed =
       f_.norm == Norm::kRms ? ggml_rms_norm(c_, x, h_.norm_epsilon) : ggml_norm(c_, x, h_.norm_epsilon);
@@ -23,7 +24,7 @@ ggml_tensor* GraphBuilder::soft_capped(ggml_tensor* x, float cap) {
   return cap > 0 ? ggml_scale(c_, ggml_tanh(c_, ggml_scale(c_, x, 1 / cap)), cap) : x;
 }
 
-ggml_tensor* GraphBuilder::act(ggml_tensor* x) {
+ggml_tensor* GraphBuilder::act(ggml_tensor* x, int i) {
   switch (f_.activation) {
     case Activation::kSilu:
       return ggml_silu(c_, x);
@@ -33,6 +34,10 @@ ggml_tensor* GraphBuilder::act(ggml_tensor* x) {
       return ggml_relu(c_, x);
     case Activation::kReluSquared:
       return ggml_sqr(c_, ggml_relu(c_, x));
+    case Activation::kXielu: {
+      const auto& [alpha_n, alpha_p, beta, eps] = h_.xielu[at(i)];
+      return ggml_xielu(c_, x, alpha_n, alpha_p, beta, eps);
+    }
     case Activation::kClampedSwiglu:  // only gated
       break;
   }

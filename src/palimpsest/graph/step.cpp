@@ -254,7 +254,7 @@ void Step::prepare_sequence(const SequenceStep& s, Buffers& b, SequenceTokens& o
   if (!materialize_ && out.rotation == Rotation::kMaterialized) out.rotation = Rotation::kOnRead;
   for (int i = 0; hyper_.query_temperature_slope != 0 && i < count; ++i) {
     const Position interval = hyper_.query_temperature_interval;
-    const double steps = std::log1p(static_cast<double>((first + i + 1) / interval));
+    const double steps = std::log1p(static_cast<double>((first + i + hyper_.query_temperature_offset) / interval));
     query_temperatures_.push_back(static_cast<float>(1 + hyper_.query_temperature_slope * steps));
   }
   if (hyper_.learned_positions == 0) return;

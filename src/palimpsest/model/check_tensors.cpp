@@ -113,6 +113,7 @@ std::vector<std::vector<float>> read_sink_logits(const GgufFile& file, const Hyp
     for (const float x : logits)
       if (!std::isfinite(x)) fail("{}: tensor {} has a value of {}: damaged", file.path(), t->name, x);
   }
+  if (std::ranges::all_of(out, [](const auto& each) { return each.empty(); })) out.clear();
   return out;
 }
 

@@ -20,8 +20,9 @@ class ArchMetadata;  // model/arch_metadata.h
 enum class Presence { kNo, kOptional, kYes };  // of a tensor in the file
 
 enum class Norm {
-  kRms,   // x / rms(x) * weight
-  kLayer  // (x - mean) / deviation * weight + bias
+  kRms,       // x / rms(x) * weight
+  kLayer,     // (x - mean) / deviation * weight + bias
+  kBareLayer  // (x - mean) / deviation: no tensors
 };
 enum class QkNorm {  // of queries and keys before the rotation, of the family's kind
   kNone,
@@ -43,6 +44,7 @@ enum class Activation {
   kGelu,  // the tanh form, as ggml computes it
   kRelu,
   kReluSquared,
+  kXielu,         // xIELU (arXiv 2411.13010), of Hyperparameters::xielu
   kClampedSwiglu  // of gpt-oss (arXiv 2508.10925): g * sigmoid(1.702 g) * (u + 1), g at most 7, u within [-7, 7]
 };
 // How a mixture weighs the chosen experts of a token: those with the highest scores.
@@ -54,10 +56,12 @@ enum class Routing {
 
 // An additional metadata key of a synthetic model: the part after "ARCHITECTURE.".
 struct ExtraKey {
-  enum class Type { kInteger, kSigned, kNumber, kFlag };
+  // kPattern: flags of layers, false for the last of each `value`.
+  enum class Type { kInteger, kSigned, kNumber, kFlag, kPattern };
   std::string name;
   Type type;
   double value;
+  bool whole = false;  // `name` is the whole key
 };
 
 // Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1): keys and values are products of one
@@ -137,6 +141,9 @@ struct Family {
   Presence feed_forward_norm =
       Presence::kYes;  // ffn_norm, before; without it, a parallel layer uses attn_norm for both
   std::string_view feed_forward_norm_name = "ffn_norm", output_norm_name = "output_norm";
+  std::string_view post_attention_norm_name = "post_attention_norm", post_feed_forward_norm_name = "post_ffw_norm";
+  bool bare_post_norms = false;         // the names of these have no ".weight"
+  Presence sub_norms = Presence::kNo;   // attn_sub_norm, ffn_sub_norm: of what attn_output and ffn_down multiply
   bool bare_feed_forward_norm = false;  // the name of its tensor has no ".weight"
   QkNorm qk_norm = QkNorm::kNone;
   Presence qk_norm_presence = Presence::kYes;
@@ -145,11 +152,12 @@ struct Family {
   bool packed_qkv = false;                  // Q, K and V are usually one tensor in its files; both forms are read
   Presence qkv_bias = Presence::kNo;        // attn_{q,k,v}.bias, attn_qkv.bias
   Presence attention_bias = Presence::kNo;  // attn_output.bias
-  bool sink_logits = false;                 // attn_sinks: AttentionShape::sink_logits
+  Presence sink_logits = Presence::kNo;     // attn_sinks: AttentionShape::sink_logits
   bool value_norm = false;                  // values are divided by their RMS, without weights
   // Layers from this one on read the cache of an earlier one (Hyperparameters::kv_layers); 0: none.
   int own_kv_layers = 0;
   bool gated_attention = false;  // each head's Q rows are followed by those of a gate: sigmoid(gate) * out
+  bool attention_gate = false;   // the same, of a tensor of its own: attn_gate
   // Feed-forward.
   FeedForward feed_forward = FeedForward::kGated;
   Activation activation = Activation::kSilu;
@@ -160,7 +168,11 @@ struct Family {
   Presence selection_bias = Presence::kNo;  // exp_probs_b, added to scores to choose experts, not to weigh them
   bool experts_of_scaled = false;           // the expert's weight multiplies its input, not its result; one per token
   bool gated_shared_experts = false;        // ffn_gate_inp_shexp: sigmoid of one number per token
-  bool parallel = false;                    // attention and feed-forward read the same x
+  // The experts of all tokens (Hyperparameters::shared_feed_forward): the end of their tensors' names.
+  std::string_view shared_experts_end = "_shexp";
+  bool router_of_layer_input = false;   // the router reads the layer's input, before its norm
+  bool experts_of_layer_input = false;  // the chosen experts read the layer's input, after a norm: ffn_norm_exps
+  bool parallel = false;                // attention and feed-forward read the same x
   // Layers may differ in heads and feed-forward width. Without KV heads attention is one product, attn_output; without
   // query heads, too, there is none. Width 0: no feed-forward.
   bool layers_differ = false;

@@ -140,6 +140,13 @@ void Hyperparameters::add_recurrent_layers(int taps, const StateHeads& heads, bo
   }
 }
 
+void Hyperparameters::rotate_in_windows(std::span<const std::int32_t> windows) {
+  geometry = geometry.with_windows(windows);
+  if (geometry.windowed_layers() == 0) return;
+  local_rope = rope;
+  rope = RopeOptions::unrotated(rope);
+}
+
 bool Hyperparameters::share_kv(int own) {
   if (own >= layers) return true;
   std::vector<LayerGeometry> all;

@@ -1,9 +1,11 @@
 // A model's hyperparameters, read from GGUF metadata and checked against each other and against the tensors.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -64,13 +66,17 @@ struct Hyperparameters {
   std::vector<std::vector<float>> sink_logits = {};    // [layers][query heads]; empty: none
   std::vector<std::vector<float>> query_factors = {};  // [layers][key width]: AttentionShape::query_factor; empty: none
   bool unweighted_qk_norm = false;                     // QkNorm::kUnweighted
-  // Queries of layers without positions are multiplied by 1 + slope * ln(1 + floor((position + 1) / interval)); 0:
+  // Queries of layers without positions are multiplied by 1 + slope * ln(1 + floor((position + offset) / interval)); 0:
   // none.
   float query_temperature_slope = 0;
-  int query_temperature_interval = 1;
-  float clamp_qkv = 0;                // queries, keys and values are clamped to [-clamp, clamp]; 0: off
-  bool parallel = false;              // attention and feed-forward read the same x
-  int experts = 0, experts_used = 0;  // of a mixture; 0: dense
+  int query_temperature_interval = 1, query_temperature_offset = 1;  // the offset is added to the position
+  bool query_temperature_everywhere = false;                         // also in layers with positions
+  float attention_output_scale = 1;                                  // factor of what attention adds
+  float clamp_qkv = 0;                           // queries, keys and values are clamped to [-clamp, clamp]; 0: off
+  bool parallel = false;                         // attention and feed-forward read the same x
+  bool second_norm = false;                      // attention reads attn_norm_2, the feed-forward in parallel attn_norm
+  std::vector<std::array<float, 4>> xielu = {};  // [layers] alpha_n, alpha_p, beta, eps of Activation::kXielu
+  int experts = 0, experts_used = 0;             // of a mixture; 0: dense
   int expert_feed_forward = 0;
   int shared_feed_forward = 0;  // width of the experts that all tokens use; 0: none
   int leading_dense = 0;        // first layers without a mixture
@@ -79,6 +85,7 @@ struct Hyperparameters {
   Routing routing = Routing::kSoftmax;
   bool normalize_experts = true;                  // weights of the chosen experts sum to 1 (before their scale)
   float expert_scale = 1;                         // factor of these weights
+  float mixture_scale = 1;                        // factor of the sum of the chosen and the shared experts
   int expert_groups = 1, expert_groups_used = 1;  // experts are chosen from the groups with the highest two scores
   LatentAttention latent = {};
   bool delta_in_one = false;  // q, k, v and z of the delta rule are one product, by group
@@ -105,13 +112,15 @@ struct Hyperparameters {
   int expert_width() const { return expert_latent > 0 ? expert_latent : width; }
   // The layer scales its queries by their positions.
   bool has_query_temperature(int layer) const {
-    return query_temperature_slope != 0 && rope_table(rope_of(layer)).is_unrotated();
+    return query_temperature_slope != 0 && (query_temperature_everywhere || rope_table(rope_of(layer)).is_unrotated());
   }
   bool is_mixture(int layer) const {
     return experts > 0 && layer >= leading_dense && (layer + 1) % expert_interval == 0;
   }
   bool is_recurrent(int layer) const { return !states.empty() && states[at(layer)].floats() > 0; }
   std::size_t state_floats() const { return states.empty() ? 0 : states.back().offset + states.back().floats(); }
+  // Layers with a window have rotary positions, the others none. No window: all have them.
+  void rotate_in_windows(std::span<const std::int32_t> windows);
   void add_recurrent_layers(int taps, const StateHeads& heads = {},
                             bool all = false);  // else those with query heads, but no KV heads
   PositionKind positions() const;

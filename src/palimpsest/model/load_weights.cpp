@@ -202,7 +202,7 @@ std::unique_ptr<Weights> load_weights(GgufFile file, const Family& family, const
   w.device = w.devices.front();
   w.stock_operators = options.portable || w.devices.size() > 1 || !is_cpu(w.device);
   const std::vector<TensorUse> uses = check_tensors(w, family, hyper);
-  if (family.sink_logits) hyper.sink_logits = read_sink_logits(w.file, hyper);
+  if (family.sink_logits != Presence::kNo) hyper.sink_logits = read_sink_logits(w.file, hyper);
   if (family.qk_norm == QkNorm::kAfterRotation) hyper.query_factors = read_query_factors(w.file, hyper);
 
   hyper.parameters = hyper.weight_bytes = 0;

@@ -4,6 +4,7 @@
 
 #include "palimpsest/core/error.h"
 #include "palimpsest/core/gguf_file.h"
+#include "palimpsest/model/arch_metadata.h"
 #include "palimpsest/model/families/families.h"
 #include "palimpsest/model/load_weights.h"
 #include "palimpsest/model/lora.h"
@@ -32,6 +33,11 @@ std::shared_ptr<Model> Model::from(GgufFile file, const ModelOptions& options) {
     model->family_ = &find_family(*architecture);
   } catch (const Error& e) {
     fail("{}: {}", file.path(), e.what());
+  }
+  const ArchMetadata keys(file, model->family_->architecture);
+  for (const GgufOverride& each : rope_overrides(options.rope, keys, model->family_->rope != RopeKind::kNone)) {
+    file.override_value(each);
+    model->options_.overrides.push_back(each);
   }
   for (const LoraAdapter& adapter : options.lora) merge_lora(file, adapter.path, adapter.scale);
   model->hyper_ = read_hyperparameters(file, *model->family_, options.context);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "palimpsest/core/gguf_override.h"
+#include "palimpsest/model/rope_settings.h"
 
 namespace palimpsest {
 
@@ -27,6 +28,7 @@ struct ModelOptions {
   int context = 0;     // max context in tokens: selects Phi 3's short or long RoPE factors; 0: the trained context
   std::vector<LoraAdapter> lora = {};        // merged into the weights, in this order (model/lora.h)
   std::vector<GgufOverride> overrides = {};  // of metadata
+  RopeSettings rope = {};                    // once loaded, its values are among `overrides`
   // Called while matrices are copied or repacked, in bytes. Matrices that are used in place are read when they are
   // needed.
   std::function<void(std::size_t done, std::size_t total)> progress = {};

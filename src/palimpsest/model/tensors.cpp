@@ -33,8 +33,16 @@ class List {
   }
   void norm(NormWeights& slots, const std::string& name, std::int64_t size, Presence presence, Presence bias,
             std::int64_t rows) {
+    if (f_.norm == Norm::kBareLayer) {
+      slots.bare = presence != Presence::kNo;
+      return;
+    }
     vector(slots.weight, name + ".weight", size, presence, rows);
     vector(slots.bias, name + ".bias", size, both(presence, bias), rows);
+  }
+  void post_norm(NormWeights& slots, const std::string& name) {
+    if (f_.bare_post_norms) return vector(slots.weight, name, h_.width, f_.post_norms);
+    norm(slots, name, h_.width, f_.post_norms);
   }
   void host_rows(const std::string& name, std::int64_t rows, Presence presence, std::int64_t width = 0) {
     out_.push_back({name, {width > 0 ? width : h_.width, rows, 1}, Kind::kHostRows, presence, nullptr});
@@ -81,7 +89,7 @@ class List {
     out_.push_back({blk + "attn_v.weight", {h_.width, v, 1}, Kind::kUnused, Presence::kOptional, nullptr});
     out_.push_back({blk + "attn_k_norm.weight", {kv.key_width, 1, 1}, Kind::kUnused, Presence::kOptional, nullptr});
     matrix(l.attention_output, blk + "attn_output", std::int64_t{g.query_heads} * g.value_width, h_.width);
-    norm(l.post_attention_norm, blk + "post_attention_norm", h_.width, f_.post_norms);
+    post_norm(l.post_attention_norm, blk + std::string(f_.post_attention_norm_name));
   }
 
   void attention(LayerWeights& l, const LayerGeometry& g, const std::string& blk, bool packed) {
@@ -90,7 +98,7 @@ class List {
                        mixed = g.kv_heads == 0 ? h_.width : std::int64_t{g.query_heads} * g.value_width;
     if (g.query_heads == 0) return;
     if (h_.latent) return latent_attention(l, g.query_heads, blk);
-    norm(l.attention_norm, blk + "attn_norm", h_.width, f_.attention_norm);
+    norm(l.attention_norm, blk + (h_.second_norm ? "attn_norm_2" : "attn_norm"), h_.width, f_.attention_norm);
     if (g.kv_heads == 0) {
       // one product
     } else if (packed) {
@@ -117,11 +125,13 @@ class List {
       qk_norm(l.q_norm, "attn_q_norm", g.query_heads);
       qk_norm(l.k_norm, "attn_k_norm", g.kv_heads);
     }
-    if (f_.sink_logits && g.kv_heads > 0)
-      out_.push_back({blk + "attn_sinks.weight", {g.query_heads, 1, 1}, Kind::kNumbers, Presence::kYes, nullptr});
+    if (f_.attention_gate) matrix(l.attention_gate, blk + "attn_gate", h_.width, mixed);
+    if (g.kv_heads > 0)
+      out_.push_back({blk + "attn_sinks.weight", {g.query_heads, 1, 1}, Kind::kNumbers, f_.sink_logits, nullptr});
+    norm(l.attention_sub_norm, blk + "attn_sub_norm", mixed, f_.sub_norms);
     matrix(l.attention_output, blk + "attn_output", mixed, h_.width);
     vector(l.attention_bias, blk + "attn_output.bias", h_.width, f_.attention_bias);
-    norm(l.post_attention_norm, blk + "post_attention_norm", h_.width, f_.post_norms);
+    post_norm(l.post_attention_norm, blk + std::string(f_.post_attention_norm_name));
   }
 
   void recurrent(LayerWeights& l, const LayerState& s, const std::string& blk) {
@@ -192,12 +202,13 @@ class List {
 
   void feed_forward(LayerWeights& l, std::int64_t size, const std::string& blk, bool mixture) {
     if (size == 0) return;
-    const std::string name = blk + std::string(f_.single_parts ? "attn_norm" : f_.feed_forward_norm_name);
+    const std::string name =
+        blk + std::string(f_.single_parts || h_.second_norm ? "attn_norm" : f_.feed_forward_norm_name);
     if (f_.bare_feed_forward_norm)
       vector(l.feed_forward_norm.weight, name, h_.width, f_.feed_forward_norm);
     else
-      norm(l.feed_forward_norm, name, h_.width, f_.feed_forward_norm);
-    norm(l.post_feed_forward_norm, blk + "post_ffw_norm", h_.width, f_.post_norms);
+      norm(l.feed_forward_norm, name, h_.width, h_.second_norm ? Presence::kYes : f_.feed_forward_norm);
+    post_norm(l.post_feed_forward_norm, blk + std::string(f_.post_feed_forward_norm_name));
     if (mixture) {
       const std::int64_t own = h_.expert_feed_forward, width = h_.expert_width();
       matrix(l.router, blk + "ffn_gate_inp", h_.width, h_.experts);
@@ -213,12 +224,14 @@ class List {
       vector(l.up_bias, blk + "ffn_up_exps.bias", own, f_.expert_bias, h_.experts);
       vector(l.down_bias, blk + "ffn_down_exps.bias", h_.width, f_.expert_bias, h_.experts);
       vector(l.selection_bias, blk + "exp_probs_b.bias", h_.experts, f_.selection_bias);
+      if (f_.experts_of_layer_input) norm(l.experts_norm, blk + "ffn_norm_exps", h_.width);
       if (h_.shared_feed_forward == 0) return;
+      const std::string end(f_.shared_experts_end);
       if (f_.gated_shared_experts) matrix(l.shared_router, blk + "ffn_gate_inp_shexp", h_.width, 1);
       if (f_.feed_forward == FeedForward::kGated)
-        matrix(l.shared_gate, blk + "ffn_gate_shexp", h_.width, h_.shared_feed_forward);
-      matrix(l.shared_up, blk + "ffn_up_shexp", h_.width, h_.shared_feed_forward);
-      matrix(l.shared_down, blk + "ffn_down_shexp", h_.shared_feed_forward, h_.width);
+        matrix(l.shared_gate, blk + "ffn_gate" + end, h_.width, h_.shared_feed_forward);
+      matrix(l.shared_up, blk + "ffn_up" + end, h_.width, h_.shared_feed_forward);
+      matrix(l.shared_down, blk + "ffn_down" + end, h_.shared_feed_forward, h_.width);
       return;
     }
     if (f_.feed_forward == FeedForward::kGated) {
@@ -226,6 +239,7 @@ class List {
       vector(l.gate_bias, blk + "ffn_gate.bias", size, f_.feed_forward_bias);
     }
     matrix(l.up, blk + "ffn_up", h_.width, f_.feed_forward == FeedForward::kPackedGate ? 2 * size : size);
+    norm(l.feed_forward_sub_norm, blk + "ffn_sub_norm", size, f_.sub_norms);
     matrix(l.down, blk + "ffn_down", size, h_.width);
     vector(l.up_bias, blk + "ffn_up.bias", size, f_.feed_forward_bias);
     vector(l.down_bias, blk + "ffn_down.bias", h_.width, f_.feed_forward_bias);

@@ -16,11 +16,14 @@ namespace palimpsest {
 // nullptr: absent.
 struct NormWeights {
   ggml_tensor *weight = nullptr, *bias = nullptr;
+  bool bare = false;  // a norm without tensors
+  bool exists() const { return bare || weight != nullptr; }
 };
 struct LayerWeights {
   NormWeights attention_norm, q_norm, k_norm, query_latent_norm, latent_norm, post_attention_norm, feed_forward_norm,
-      post_feed_forward_norm;
+      post_feed_forward_norm, attention_sub_norm, feed_forward_sub_norm, experts_norm;
   ggml_tensor *qkv = nullptr, *q = nullptr, *k = nullptr, *v = nullptr, *attention_output = nullptr;
+  ggml_tensor* attention_gate = nullptr;
   // Recurrent layers; their out is attention_output, or beside attention recurrent_out. a is decay, d is skip, [1,
   // heads]. Delta rule: z, b and t are products of their own, or b and t are one, by group.
   ggml_tensor *recurrent_in = nullptr, *convolution = nullptr, *convolution_bias = nullptr, *time_bias = nullptr;

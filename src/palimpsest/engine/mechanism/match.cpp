@@ -74,8 +74,9 @@ void match_table(Cache& cache, int t, std::span<const int> victims, const Refere
     const auto ring = rings.subspan(at(member) * references.floats(g.key_width), references.floats(g.key_width));
     const int head = cache.geometry().kv_head_of(t) * g.group() + member;
     const float slope = rule.alibi.empty() ? 0 : rule.alibi[at(head)];
-    const float sink =
-        rule.sink_logits.empty() ? -std::numeric_limits<float>::infinity() : rule.sink_logits[at(layer)][at(head)];
+    const float sink = rule.sink_logits.empty() || rule.sink_logits[at(layer)].empty()
+                           ? -std::numeric_limits<float>::infinity()
+                           : rule.sink_logits[at(layer)][at(head)];
     for (Position now = std::max<Position>(0, next - references.queries); now < next; ++now) {
       const auto stored = reference_at(ring, g.key_width, now);
       if (stored.empty()) continue;

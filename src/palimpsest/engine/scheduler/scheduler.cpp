@@ -71,7 +71,7 @@ Scheduler::Scheduler(std::shared_ptr<Decoder> decoder, std::shared_ptr<const Voc
   load_.blocks = static_cast<long long>(options.pool_bytes / pool_->page_bytes()) / probe.geometry().heads();
   if (!options.disk.folder.empty()) {
     if (!decoder_->cache_options().pages) fail("caches on disk need keys and values in the CPU's memory");
-    disk_ = std::make_shared<DiskCache>(options.disk, fingerprint(decoder_->model()), vocabulary_);
+    disk_ = std::make_shared<DiskCache>(options.disk, cache_fingerprint(decoder_->model()), vocabulary_);
     load_.disk_max_bytes = options.disk.max_bytes;
     disk_writer_ = std::make_unique<DiskWriter>(disk_, [this] { wake(); });
   }

@@ -77,7 +77,7 @@ void serialize_snapshot(ByteWriter& out, const Model& model, const Sequence& seq
   const std::uint32_t version = version_of(sampler);
   out.put(version);
   out.put(kByteOrder);
-  out.put(fingerprint(model));
+  out.put(cache_fingerprint(model));
   out.text(spell_out(sequence.options().method));
   out.array(std::span<const TokenId>(text.tokens));
   out.put(text.unread);
@@ -138,8 +138,9 @@ Snapshot::Snapshot(const std::string& path, const Model& model, const std::strin
   all.skip(all.left() - 8);
   all.require_checksum();
 
-  if (in.get<std::uint64_t>() != fingerprint(model))
-    fail("{}: belongs to another model than {}", name_, name.empty() ? model.path() : "the one that is served");
+  if (in.get<std::uint64_t>() != cache_fingerprint(model))
+    fail("{}: belongs to another model than {}, or was made with other rope scaling or metadata", name_,
+         name.empty() ? model.path() : "the one that is served");
   const std::string method = in.text();
   in.require(std::ranges::all_of(method, [](char c) { return c >= 32 && c < 127; }), "a method that is no text");
   method_ = read_method(method, name_);

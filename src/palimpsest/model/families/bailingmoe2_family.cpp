@@ -37,4 +37,20 @@ const Family kBailingMoe2Family = {
                       {"expert_weights_scale", ExtraKey::Type::kNumber, 2.5}}},
 };
 
+const Family kBailingMoeFamily = {
+    .architecture = "bailingmoe",
+    .models = "Ling 1 (Lite, Plus)",
+    .rope = RopeKind::kPairs,
+    .experts = Presence::kYes,
+    .output = Presence::kYes,
+    .read = [](const ArchMetadata& keys, Hyperparameters& h) { read_experts(keys, h, Routing::kSoftmax); },
+    .tiny = {.tied = false,
+             .experts = 8,
+             .experts_used = 2,
+             .shared_feed_forward = 512,
+             .keys = {{"expert_shared_count", ExtraKey::Type::kInteger, 1},
+                      {"expert_weights_norm", ExtraKey::Type::kFlag, 1},
+                      {"expert_weights_scale", ExtraKey::Type::kNumber, 2.5}}},
+};
+
 }  // namespace palimpsest

@@ -1,20 +1,100 @@
 #include "palimpsest/model/families/families.h"
 
+#include <algorithm>
+#include <string>
+#include <vector>
+
 #include "palimpsest/core/error.h"
 #include "palimpsest/core/gguf_file.h"
+#include "palimpsest/core/nearest_name.h"
 
 namespace palimpsest {
+
+namespace {
+
+// Architectures of libllama that need a mechanism which the graph or the cache lacks.
+struct Refused {
+  std::string_view architecture, why;
+};
+constexpr std::string_view
+    kOwnSelection =
+        "the model selects the tokens of its attention by an index of its own, which eviction would have to keep",
+    kNoCache = "it has no attention, so no KV cache and nothing to evict",
+    kOtherState = "its recurrent layers (Mamba-1, RWKV, Kimi's delta rule) are not supported",
+    kDiffusion = "it is a diffusion model: it writes all tokens of a text at once, without a KV cache",
+    kEncoder = "it is an encoder, which reads a whole text at once, without a KV cache",
+    kDraft = "it is a draft of another model, which reads that model's hidden states";
+constexpr Refused kRefused[] = {
+    {"deepseek32", kOwnSelection},
+    {"deepseek4", kOwnSelection},
+    {"glm-dsa", kOwnSelection},
+    {"minimax-m3", kOwnSelection},
+    {"mamba", kNoCache},
+    {"mamba2", kNoCache},
+    {"rwkv6", kNoCache},
+    {"rwkv6qwen2", kNoCache},
+    {"rwkv7", kNoCache},
+    {"arwkv7", kNoCache},
+    {"jamba", kOtherState},
+    {"plamo2", kOtherState},
+    {"kimi-linear", kOtherState},
+    {"minimax-01", kOtherState},
+    {"dream", kDiffusion},
+    {"llada", kDiffusion},
+    {"llada-moe", kDiffusion},
+    {"rnd1", kDiffusion},
+    {"bert", kEncoder},
+    {"modern-bert", kEncoder},
+    {"nomic-bert", kEncoder},
+    {"nomic-bert-moe", kEncoder},
+    {"neo-bert", kEncoder},
+    {"jina-bert-v2", kEncoder},
+    {"jina-bert-v3", kEncoder},
+    {"eurobert", kEncoder},
+    {"gemma-embedding", kEncoder},
+    {"llama-embed", kEncoder},
+    {"t5", "it is an encoder and a decoder, which attends to the encoder's text"},
+    {"t5encoder", kEncoder},
+    {"wavtokenizer-dec", "it writes audio, not text"},
+    {"eagle3", kDraft},
+    {"dflash", kDraft},
+    {"gemma4-assistant", kDraft},
+    {"gemma4", "its layers have heads of two widths, which one cache cannot hold; gemma3 and gemma3n are supported"},
+    {"step35", "its layers rotate different shares of a head, which is not supported"},
+    {"grovemoe", "its experts share adjoint experts, which are not supported; qwen3moe is"},
+};
+
+std::vector<std::string> names() {
+  std::vector<std::string> out;
+  for (const Family* family : kFamilies) out.emplace_back(family->architecture);
+  return out;
+}
+
+// The nearest name, or the one with the longest common beginning: "qwen4" is near "qwen3".
+std::string nearest(std::string_view architecture) {
+  const std::vector<std::string> known = names();
+  if (const auto near = nearest_name(architecture, known)) return *near;
+  std::string best;
+  std::size_t longest = 2;
+  for (const std::string& name : known) {
+    const auto end = std::ranges::mismatch(name, architecture).in1;
+    if (const auto common = static_cast<std::size_t>(end - name.begin()); common > longest)
+      longest = common, best = name;
+  }
+  return best;
+}
+
+}  // namespace
 
 const Family& find_family(std::string_view architecture) {
   for (const Family* family : kFamilies)
     if (family->architecture == architecture) return *family;
-  fail("architecture \"{}\" is not supported; these are: {}", printable(architecture), supported_architectures());
-}
-
-std::string supported_architectures() {
-  std::string out;
-  for (const Family* family : kFamilies) out += (out.empty() ? "" : ", ") + std::string(family->architecture);
-  return out;
+  for (const Refused& refused : kRefused)
+    if (refused.architecture == architecture)
+      fail("architecture \"{}\" is not supported: {}", architecture, refused.why);
+  const std::string near = nearest(architecture);
+  fail("architecture \"{}\" is not supported{}; `palimpsest info --families` lists those that are",
+       printable(architecture), near.empty() ? "" : fmt::format("; the nearest one that is: {}", near));
 }
 
 std::span<const Family* const> families() {

@@ -2,29 +2,42 @@
 #pragma once
 
 #include <span>
-#include <string>
 #include <string_view>
 
 #include "palimpsest/model/family.h"
 
 namespace palimpsest {
 
+extern const Family kAfmoeFamily;
+extern const Family kApertusFamily;
 extern const Family kArceeFamily;
+extern const Family kArcticFamily;
+extern const Family kBaichuanFamily;
+extern const Family kBailingMoeFamily;
 extern const Family kBailingMoe2Family;
+extern const Family kBitNetFamily;
 extern const Family kBloomFamily;
+extern const Family kChatGlmFamily;
+extern const Family kCodeShellFamily;
 extern const Family kCohere2Family;
+extern const Family kCohere2MoeFamily;
 extern const Family kCommandRFamily;
+extern const Family kDbrxFamily;
 extern const Family kDeciFamily;
+extern const Family kDeepseekFamily;
 extern const Family kDeepseek2Family;
 extern const Family kDots1Family;
 extern const Family kErnie45Family;
 extern const Family kErnie45MoeFamily;
+extern const Family kExaoneFamily;
 extern const Family kExaone4Family;
+extern const Family kExaoneMoeFamily;
+extern const Family kFalconFamily;
 extern const Family kFalconH1Family;
+extern const Family kGemmaFamily;
 extern const Family kGemma2Family;
 extern const Family kGemma3Family;
 extern const Family kGemma3nFamily;
-extern const Family kGemmaFamily;
 extern const Family kGlm4Family;
 extern const Family kGlm4MoeFamily;
 extern const Family kGpt2Family;
@@ -34,50 +47,86 @@ extern const Family kGptOssFamily;
 extern const Family kGraniteFamily;
 extern const Family kGraniteHybridFamily;
 extern const Family kGraniteMoeFamily;
+extern const Family kGrokFamily;
 extern const Family kHunyuanDenseFamily;
 extern const Family kHunyuanMoeFamily;
+extern const Family kInternLm2Family;
+extern const Family kJaisFamily;
+extern const Family kJais2Family;
 extern const Family kLfm2Family;
 extern const Family kLfm2MoeFamily;
-extern const Family kLlama4Family;
 extern const Family kLlamaFamily;
+extern const Family kLlama4Family;
+extern const Family kMellumFamily;
+extern const Family kMimo2Family;
+extern const Family kMiniCpmFamily;
+extern const Family kMiniCpm3Family;
 extern const Family kMinimaxM2Family;
+extern const Family kMistral3Family;
+extern const Family kMistral4Family;
 extern const Family kMptFamily;
 extern const Family kNemotronFamily;
 extern const Family kNemotronHFamily;
 extern const Family kNemotronHMoeFamily;
+extern const Family kOlmoFamily;
 extern const Family kOlmo2Family;
+extern const Family kOlmoeFamily;
 extern const Family kOpenElmFamily;
 extern const Family kOptFamily;
+extern const Family kOrionFamily;
+extern const Family kPanguEmbeddedFamily;
+extern const Family kPhi2Family;
 extern const Family kPhi3Family;
+extern const Family kPhiMoeFamily;
+extern const Family kPlamo3Family;
+extern const Family kPlamoFamily;
+extern const Family kPlmFamily;
 extern const Family kQwen2Family;
+extern const Family kQwen2MoeFamily;
+extern const Family kQwen2VlFamily;
+extern const Family kQwen3Family;
 extern const Family kQwen35Family;
 extern const Family kQwen35MoeFamily;
-extern const Family kQwen3Family;
 extern const Family kQwen3MoeFamily;
 extern const Family kQwen3NextFamily;
+extern const Family kQwen3VlFamily;
+extern const Family kQwen3VlMoeFamily;
+extern const Family kRefactFamily;
 extern const Family kSeedOssFamily;
+extern const Family kSmallThinkerFamily;
 extern const Family kSmolLm3Family;
 extern const Family kStableLmFamily;
+extern const Family kStarcoderFamily;
+extern const Family kStarcoder2Family;
+extern const Family kXverseFamily;
 
 inline constexpr const Family* kFamilies[] = {
-    &kArceeFamily,        &kBailingMoe2Family, &kBloomFamily,     &kCohere2Family,       &kCommandRFamily,
-    &kDeciFamily,         &kDeepseek2Family,   &kDots1Family,     &kErnie45Family,       &kErnie45MoeFamily,
-    &kExaone4Family,      &kFalconH1Family,    &kGemma2Family,    &kGemma3Family,        &kGemma3nFamily,
-    &kGemmaFamily,        &kGlm4Family,        &kGlm4MoeFamily,   &kGpt2Family,          &kGptJFamily,
-    &kGptNeoxFamily,      &kGptOssFamily,      &kGraniteFamily,   &kGraniteHybridFamily, &kGraniteMoeFamily,
-    &kHunyuanDenseFamily, &kHunyuanMoeFamily,  &kLfm2Family,      &kLfm2MoeFamily,       &kLlama4Family,
-    &kLlamaFamily,        &kMinimaxM2Family,   &kMptFamily,       &kNemotronFamily,      &kNemotronHFamily,
-    &kNemotronHMoeFamily, &kOlmo2Family,       &kOpenElmFamily,   &kOptFamily,           &kPhi3Family,
-    &kQwen2Family,        &kQwen35Family,      &kQwen35MoeFamily, &kQwen3Family,         &kQwen3MoeFamily,
-    &kQwen3NextFamily,    &kSeedOssFamily,     &kSmolLm3Family,   &kStableLmFamily,
+    &kAfmoeFamily,        &kApertusFamily,       &kArceeFamily,         &kArcticFamily,     &kBaichuanFamily,
+    &kBailingMoeFamily,   &kBailingMoe2Family,   &kBitNetFamily,        &kBloomFamily,      &kChatGlmFamily,
+    &kCodeShellFamily,    &kCohere2Family,       &kCohere2MoeFamily,    &kCommandRFamily,   &kDbrxFamily,
+    &kDeciFamily,         &kDeepseekFamily,      &kDeepseek2Family,     &kDots1Family,      &kErnie45Family,
+    &kErnie45MoeFamily,   &kExaoneFamily,        &kExaone4Family,       &kExaoneMoeFamily,  &kFalconFamily,
+    &kFalconH1Family,     &kGemmaFamily,         &kGemma2Family,        &kGemma3Family,     &kGemma3nFamily,
+    &kGlm4Family,         &kGlm4MoeFamily,       &kGpt2Family,          &kGptJFamily,       &kGptNeoxFamily,
+    &kGptOssFamily,       &kGraniteFamily,       &kGraniteHybridFamily, &kGraniteMoeFamily, &kGrokFamily,
+    &kHunyuanDenseFamily, &kHunyuanMoeFamily,    &kInternLm2Family,     &kJaisFamily,       &kJais2Family,
+    &kLfm2Family,         &kLfm2MoeFamily,       &kLlamaFamily,         &kLlama4Family,     &kMellumFamily,
+    &kMimo2Family,        &kMiniCpmFamily,       &kMiniCpm3Family,      &kMinimaxM2Family,  &kMistral3Family,
+    &kMistral4Family,     &kMptFamily,           &kNemotronFamily,      &kNemotronHFamily,  &kNemotronHMoeFamily,
+    &kOlmoFamily,         &kOlmo2Family,         &kOlmoeFamily,         &kOpenElmFamily,    &kOptFamily,
+    &kOrionFamily,        &kPanguEmbeddedFamily, &kPhi2Family,          &kPhi3Family,       &kPhiMoeFamily,
+    &kPlamo3Family,       &kPlamoFamily,         &kPlmFamily,           &kQwen2Family,      &kQwen2MoeFamily,
+    &kQwen2VlFamily,      &kQwen3Family,         &kQwen35Family,        &kQwen35MoeFamily,  &kQwen3MoeFamily,
+    &kQwen3NextFamily,    &kQwen3VlFamily,       &kQwen3VlMoeFamily,    &kRefactFamily,     &kSeedOssFamily,
+    &kSmallThinkerFamily, &kSmolLm3Family,       &kStableLmFamily,      &kStarcoderFamily,  &kStarcoder2Family,
+    &kXverseFamily,
 };
 
 struct AltUp;
 AltUp gemma3n_alt_up();  // the published sizes
 
-// Throws Error that names the architecture and lists the supported ones.
+// Throws Error that says why the architecture is not supported, or names the nearest one that is.
 const Family& find_family(std::string_view architecture);
-std::string supported_architectures();      // "llama, qwen2, qwen3"
 std::span<const Family* const> families();  // by name
 
 }  // namespace palimpsest

@@ -19,11 +19,8 @@ const Family kGemma3Family = {
         [](const ArchMetadata& keys, Hyperparameters& h) {
           h.geometry = h.geometry.with_windows(keys.windows(h.layers, 0, 6));
           h.output_soft_cap = static_cast<float>(keys.number("final_logit_softcapping", 0, 0, 1e6));
-          RopeOptions local;
-          local.kind = h.rope.kind;
-          local.dims = h.rope.dims;
-          local.base = keys.number("rope.freq_base_swa", 10000, 1, 1e15);
-          h.local_rope = local;
+          h.local_rope = RopeOptions::unscaled(h.rope);
+          h.local_rope->base = keys.number("rope.freq_base_swa", 10000, 1, 1e15);
           // The 27B model scales by its width per query head, which the metadata does not contain.
           if (h.layers == 62)
             h.attention_scale = 1 / std::sqrt(static_cast<float>(h.width / h.geometry.layer(0).query_heads));

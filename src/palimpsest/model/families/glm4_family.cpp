@@ -13,4 +13,14 @@ const Family kGlm4Family = {
     .tiny = {.rope_dims = 16, .tied = false},
 };
 
+const Family kChatGlmFamily = {
+    .architecture = "chatglm",
+    .models = "ChatGLM 2 and 3, GLM 4 9B (2024)",
+    .rope = RopeKind::kPairs,
+    .packed_qkv = true,
+    .qkv_bias = Presence::kOptional,
+    .feed_forward = FeedForward::kPackedGate,
+    .tiny = {.rope_dims = 16, .tied = false},
+};
+
 }  // namespace palimpsest

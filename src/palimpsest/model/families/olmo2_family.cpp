@@ -18,11 +18,7 @@ const Family kOlmo2Family = {
         [](const ArchMetadata& keys, Hyperparameters& h) {
           h.geometry = h.geometry.with_windows(keys.windows(h.layers, 0, 4));
           if (!keys.has("attention.sliding_window")) return;
-          RopeOptions local;
-          local.kind = h.rope.kind;
-          local.dims = h.rope.dims;
-          local.base = h.rope.base;
-          h.local_rope = local;
+          h.local_rope = RopeOptions::unscaled(h.rope);
         },
     .tiny = {.tied = false},
 };

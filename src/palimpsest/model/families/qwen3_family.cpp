@@ -10,4 +10,13 @@ const Family kQwen3Family = {
     .tiny = {.head_dim = 64},
 };
 
+// For text, the rotary dimensions of time, height and width have the same position.
+const Family kQwen3VlFamily = {
+    .architecture = "qwen3vl",
+    .models = "Qwen 3 VL, dense",
+    .limits = "images",
+    .qk_norm = QkNorm::kHead,
+    .tiny = {.keys = {{"rope.dimension_sections", ExtraKey::Type::kSigned, 8}}},
+};
+
 }  // namespace palimpsest

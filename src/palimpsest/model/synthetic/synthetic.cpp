@@ -88,6 +88,7 @@ Hyperparameters hyperparameters_of(const SyntheticShape& s, const Family& family
   h.expert_interval = s.expert_interval;
   h.expert_latent = s.expert_latent;
   h.delta_in_one = s.delta_in_one;
+  h.second_norm = s.second_norm;
   if (family.alt_up) h.alt_up = gemma3n_alt_up();
   if (family.own_kv_layers > 0) h.share_kv(family.own_kv_layers);
   h.latent = s.latent;
@@ -122,11 +123,11 @@ std::vector<Tensor> tensors_of(const SyntheticShape& s) {
     const bool taps = named("conv.weight") || named("conv1d.weight");
     // Sharp attention would make a random model chaotic.
     const bool unscaled = family.value_norm && (named("attn_q_norm.weight") || named("attn_k_norm.weight"));
-    const float mean =
-        unscaled                                                                                             ? 0.15F
-        : (small && (named("norm.weight") || named("ffn_norm") || named("_scale.weight"))) || named("ssm_d") ? 1.0F
-        : named("ssm_a")                                                                                     ? -0.5F
-                                                                                                             : 0.0F;
+    const float mean = unscaled ? 0.15F
+                       : (small && (named("norm.weight") || named("_norm") || named("_scale.weight"))) || named("ssm_d")
+                           ? 1.0F
+                       : named("ssm_a") ? -0.5F
+                                        : 0.0F;
     list.push_back(
         {spec.name, spec.ne, type, mean, small && !taps ? 0.1F : 1.0F / std::sqrt(static_cast<float>(spec.ne[0]))});
   }
@@ -212,10 +213,15 @@ void set_metadata(gguf_context* g, const SyntheticShape& s) {
   }
   if (s.original_context > 0) u32(a + "rope.scaling.original_context_length", s.original_context);
   for (const ExtraKey& key : s.keys) {
-    const std::string name = a + std::string(key.name);
+    const std::string name = (key.whole ? "" : a) + key.name;
     if (key.type == ExtraKey::Type::kInteger) u32(name, static_cast<int>(key.value));
     if (key.type == ExtraKey::Type::kSigned) gguf_set_val_i32(g, name.c_str(), static_cast<std::int32_t>(key.value));
     if (key.type == ExtraKey::Type::kNumber) f32(name, key.value);
+    if (key.type == ExtraKey::Type::kPattern) {
+      std::vector<std::int8_t> flags;
+      for (int i = 0; i < s.layers; ++i) flags.push_back((i + 1) % static_cast<int>(key.value) != 0);
+      gguf_set_arr_data(g, name.c_str(), GGUF_TYPE_BOOL, flags.data(), flags.size());
+    }
     if (key.type == ExtraKey::Type::kFlag) gguf_set_val_bool(g, name.c_str(), key.value != 0);
   }
 

@@ -31,7 +31,8 @@ struct SyntheticShape {
       leading_dense = 0;  // 0 experts: dense
   int expert_latent = 0;
   bool delta_in_one = false;
-  int expert_interval = 1;  // the last layer of each so many has a mixture
+  bool second_norm = false;  // Hyperparameters::second_norm
+  int expert_interval = 1;   // the last layer of each so many has a mixture
   bool tied = true;
   bool optional_tensors = false;                  // includes the family's optional tensors
   std::vector<std::string> omit = {};             // but not those whose names contain one of these
