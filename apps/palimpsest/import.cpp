@@ -61,7 +61,8 @@ int run_import(const ImportFlags& flags) {
   if (model->path().empty()) fail("a model of random weights has no file to lie beside: give -m MODEL");
   const Imported imported = import_calibration(bytes, flags.file, *model);
   const fs::path beside = fs::path(model->path()).replace_extension(imported.extension);
-  const std::string path = flags.folder.empty() ? beside.string() : (fs::path(flags.folder) / beside.filename()).string();
+  const std::string path =
+      flags.folder.empty() ? beside.string() : (fs::path(flags.folder) / beside.filename()).string();
   if (fs::exists(path)) fail("{} is there already: move it away, or give another folder with --folder", path);
   write_new_file(path, imported.content);
   const std::string use = use_of(imported, path, flags.folder.empty());

@@ -101,9 +101,9 @@ std::optional<Speculation> speculation_of(const DraftFlags& flags, const Vocabul
 
 // The sessions of one text: the one that writes it, and what drafts for it.
 struct TextSession {
-  std::unique_ptr<Session> session;         // of method full, if the method is lossless
-  std::optional<Speculation> speculation;   // nullopt: no drafts
-  const LosslessDrafter* small = nullptr;   // in `speculation`, if the method is lossless
+  std::unique_ptr<Session> session;        // of method full, if the method is lossless
+  std::optional<Speculation> speculation;  // nullopt: no drafts
+  const LosslessDrafter* small = nullptr;  // in `speculation`, if the method is lossless
 };
 // `options.draft_max`: draft_max_of(). Throws Error.
 TextSession text_session(const std::shared_ptr<Decoder>& decoder, const SessionOptions& options,

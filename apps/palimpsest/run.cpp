@@ -117,7 +117,8 @@ void edit(Session& session, const Vocabulary& vocabulary, const std::string& wri
   if (history.unread >= 0) history.tokens.push_back(history.unread);
 }
 
-void print_json(const Session& session, const Session* small, const Sampler& sampler, const Generation& g, const std::string& text) {
+void print_json(const Session& session, const Session* small, const Sampler& sampler, const Generation& g,
+                const std::string& text) {
   const Percentiles tpot = g.tpot.summary();
   const Cache& cache = session.cache();
   nlohmann::ordered_json out;

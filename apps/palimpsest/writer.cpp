@@ -60,17 +60,18 @@ std::string summary_line(const Generation& g, const Session& session, const Sess
     out += fmt::format("; {} of {} drafts accepted", thousands(g.drafts.accepted), thousands(g.drafts.drafts));
   if (small != nullptr) out += fmt::format(", {:.2f} tokens a pass of the full cache", g.tokens_per_pass());
   const RecallTier* const tier = session.sequence().recall();
-  return out + fmt::format("; TTFT {:.1f} ms, {} prompt tokens; cache {} ({} tokens, peak {}), {} evicted{}{}{}",
-                           g.ttft_ms, thousands(g.prompt_tokens), human_bytes(cache.bytes_in_use()),
-                           thousands(cache.occupied()), human_bytes(cache.bytes_peak()), thousands(cache.evicted()),
-                           session.method().evicts() ? " by " + spell_short(session.method()) : "",
-                           tier == nullptr ? "" : fmt::format("; second tier {}", human_bytes(tier->bytes())),
-                           kept.empty() ? "" : fmt::format("; {} protected", kept)) +
-         (small == nullptr ? ""
-                           : fmt::format("; drafts by {}: cache {} ({} tokens, peak {})", spell_short(small->method()),
-                                         human_bytes(small->cache().bytes_in_use()),
-                                         thousands(small->cache().occupied()),
-                                         human_bytes(small->cache().bytes_peak())));
+  return out +
+         fmt::format("; TTFT {:.1f} ms, {} prompt tokens; cache {} ({} tokens, peak {}), {} evicted{}{}{}", g.ttft_ms,
+                     thousands(g.prompt_tokens), human_bytes(cache.bytes_in_use()), thousands(cache.occupied()),
+                     human_bytes(cache.bytes_peak()), thousands(cache.evicted()),
+                     session.method().evicts() ? " by " + spell_short(session.method()) : "",
+                     tier == nullptr ? "" : fmt::format("; second tier {}", human_bytes(tier->bytes())),
+                     kept.empty() ? "" : fmt::format("; {} protected", kept)) +
+         (small == nullptr
+              ? ""
+              : fmt::format("; drafts by {}: cache {} ({} tokens, peak {})", spell_short(small->method()),
+                            human_bytes(small->cache().bytes_in_use()), thousands(small->cache().occupied()),
+                            human_bytes(small->cache().bytes_peak())));
 }
 
 }  // namespace palimpsest::cli

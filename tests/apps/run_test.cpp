@@ -163,7 +163,8 @@ TEST_F(RunTest, ALosslessMethodWritesTheTextOfTheFullCache) {
   };
   const Finished full = with("full");
   ASSERT_EQ(full.code, 0) << full.err;
-  for (const std::string method : {"h2o:budget=48,lossless=true", "streaming:budget=48,positions=original,lossless=true"}) {
+  for (const std::string method :
+       {"h2o:budget=48,lossless=true", "streaming:budget=48,positions=original,lossless=true"}) {
     const Finished text = with(method, {"--draft-price", "0.1", "--draft-p-min", "0"});
     ASSERT_EQ(text.code, 0) << text.err;
     EXPECT_EQ(text.out, full.out) << method;

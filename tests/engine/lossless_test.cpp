@@ -15,11 +15,13 @@ namespace {
 
 constexpr int kLosslessDrafts = 4;
 const std::string kLosslessPrompt =
-    "Once upon a time there was a little dog. The little dog had a red ball. The little dog liked the red ball. One day "
-    "the dog lost the ball in the park. A girl named Lily saw the dog. Lily said that she would help the dog to find it.";
+    "Once upon a time there was a little dog. The little dog had a red ball. The little dog liked the red ball. One "
+    "day "
+    "the dog lost the ball in the park. A girl named Lily saw the dog. Lily said that she would help the dog to find "
+    "it.";
 
-// By position, random, by sums of attention, by a window of queries, by keys at decisions, by keys as tokens come, moving
-// tokens, evicting after the prompt alone, by head budgets, reading the prompt twice, with a second tier.
+// By position, random, by sums of attention, by a window of queries, by keys at decisions, by keys as tokens come,
+// moving tokens, evicting after the prompt alone, by head budgets, reading the prompt twice, with a second tier.
 constexpr const char* kSmall[] = {"streaming:budget=48,positions=original",
                                   "random:budget=48",
                                   "h2o:budget=48",
@@ -56,14 +58,15 @@ class Lossless : public ::testing::Test {
     for (const std::string& prompt : prompts) {
       const auto more = vocabulary_->tokenize(prompt, session.position() == 0, false);
       unread.insert(unread.end(), more.begin(), more.end());
-      const Generation g = generate(session, sampler, *vocabulary_, unread,
-                                    {.max_tokens = tokens,
-                                     .stop = {},
-                                     .ignore_end = true,
-                                     .known = out.tokens.empty() ? 0U : 1U,
-                                     .keep = true,
-                                     .drafts = drafts},
-                                    [](std::string_view) {}, cancel_);
+      const Generation g = generate(
+          session, sampler, *vocabulary_, unread,
+          {.max_tokens = tokens,
+           .stop = {},
+           .ignore_end = true,
+           .known = out.tokens.empty() ? 0U : 1U,
+           .keep = true,
+           .drafts = drafts},
+          [](std::string_view) {}, cancel_);
       out.tokens.insert(out.tokens.end(), g.written.begin(), g.written.end());
       out.drafts += g.drafts;
       unread = {g.unread};
@@ -149,7 +152,8 @@ TEST_F(Lossless, TheSmallCacheHoldsRowsOfTheFullOne) {
       for (int head = 0; head < mine.geometry().heads(); ++head) {
         const LayerView small_view = mine.view(mine.geometry().layer_of(head)),
                         view = whole.view(mine.geometry().layer_of(head));
-        const auto kept = mine.table(mine.table_of(head)).position(), all = whole.table(whole.table_of(head)).position();
+        const auto kept = mine.table(mine.table_of(head)).position(),
+                   all = whole.table(whole.table_of(head)).position();
         for (int slot = 0; slot < static_cast<int>(kept.size()); ++slot) {
           if (kept[at(slot)] == kNoPosition || kept[at(slot)] >= session.position()) continue;
           const int from = static_cast<int>(std::find(all.begin(), all.end(), kept[at(slot)]) - all.begin());

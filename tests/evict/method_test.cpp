@@ -278,7 +278,8 @@ TEST(Method, Pins) {
   EXPECT_EQ(get_option(more, "pin"), "2-11+30-39");
   Method full = parse_method("full");
   add_pins(full, std::vector<PositionRange>{{0, 9}});  // keeps all tokens anyway
-  for (const char* text : {"prompt", "prompt+20-29"}) EXPECT_EQ(pins_of(("h2o:pin=" + std::string(text)).c_str()), text);
+  for (const char* text : {"prompt", "prompt+20-29"})
+    EXPECT_EQ(pins_of(("h2o:pin=" + std::string(text)).c_str()), text);
   EXPECT_EQ(pins_of("h2o:pin=20-29+prompt+0-3"), "prompt+0-3+20-29");
   EXPECT_EQ(pins_of("h2o:pin=prompt,pin=0-3"), "0-3");
   Method prompt = parse_method("h2o:pin=prompt+20-29"), none = parse_method("h2o:pin=4-5");

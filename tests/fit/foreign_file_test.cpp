@@ -6,7 +6,7 @@
 #include <bit>
 #include <cstdio>
 
-#include "tests/support/error_of.h"
+#include "tests/support/error_message.h"
 #include "tests/support/torch_file.h"
 
 namespace palimpsest::testing {
@@ -18,7 +18,7 @@ ForeignFile read(const FileBytes& bytes) {
   return read_foreign(bytes, "a.pt");
 }
 std::string fault_of(const FileBytes& bytes) {
-  return error_of([&] { read(bytes); });
+  return error_message([&] { read(bytes); });
 }
 
 TEST(ForeignFile, TensorsAndTextsOfDictionaries) {
@@ -41,8 +41,8 @@ TEST(ForeignFile, StridesAreFollowed) {
   const auto view = [](std::int32_t offset, std::int32_t stride) {
     return P::dict(P::text("t") + P::global("torch._utils", "_rebuild_tensor_v2") + "((" + P::text("storage") +
                    P::global("torch", "FloatStorage") + P::text("0") + P::text("cpu") + P::number(6) + "tQ" +
-                   P::number(offset) + P::number(3) + P::number(2) + "\x86" + P::number(1) + P::number(stride) + "\x86" +
-                   "\x89)tR");
+                   P::number(offset) + P::number(3) + P::number(2) + "\x86" + P::number(1) + P::number(stride) +
+                   "\x86" + "\x89)tR");
   };
   const std::map<std::string, std::vector<float>> data = {{"0", {0, 1, 2, 3, 4, 5}}};
   EXPECT_EQ(read(torch_file(view(0, 3), data)).tensors.at("t").values, (std::vector<float>{0, 3, 1, 4, 2, 5}));
@@ -54,7 +54,8 @@ TEST(ForeignFile, StridesAreFollowed) {
 TEST(ForeignFile, CallsAreNotExecuted) {
   const std::string path = ::testing::TempDir() + "palimpsest-pickle-ran";
   const std::string call = P::global("os", "system") + "(" + P::text("touch " + path) + "tR";
-  const ForeignFile file = read(torch_file(P::dict(P::text("t") + P::tensor("0", 1) + P::text("x") + call), {{"0", {7}}}));
+  const ForeignFile file =
+      read(torch_file(P::dict(P::text("t") + P::tensor("0", 1) + P::text("x") + call), {{"0", {7}}}));
   EXPECT_EQ(file.tensors.size(), 1U);
   EXPECT_EQ(file.tensors.at("t").values, std::vector<float>{7});
   FILE* const ran = std::fopen(path.c_str(), "r");
@@ -95,9 +96,8 @@ TEST(ForeignFile, DamagedFilesAreNamed) {
 }
 
 TEST(ForeignFile, Safetensors) {
-  const std::string header =
-      R"({"__metadata__":{"of":"tiny"},"w":{"dtype":"F32","shape":[2,1],"data_offsets":[0,8]},)"
-      R"("n":{"dtype":"I64","shape":[1],"data_offsets":[0,8]}})";
+  const std::string header = R"({"__metadata__":{"of":"tiny"},"w":{"dtype":"F32","shape":[2,1],"data_offsets":[0,8]},)"
+                             R"("n":{"dtype":"I64","shape":[1],"data_offsets":[0,8]}})";
   const ForeignFile file = read(safetensors_file(header, {5, 6}));
   EXPECT_EQ(file.tensors.size(), 1U);
   EXPECT_EQ(file.tensors.at("w").values, (std::vector<float>{5, 6}));

@@ -10,7 +10,7 @@
 #include "palimpsest/engine/sequence/session_options.h"
 #include "palimpsest/model/fingerprint.h"
 #include "palimpsest/policy/query_centres.h"
-#include "tests/support/error_of.h"
+#include "tests/support/error_message.h"
 #include "tests/support/own_file.h"
 #include "tests/support/torch_file.h"
 
@@ -33,7 +33,7 @@ OfModel model_of(const std::string& shape) {
 }
 
 std::string fault_of(const FileBytes& bytes, const Model& model) {
-  return error_of([&] { import_calibration(bytes, "a file", model); });
+  return error_message([&] { import_calibration(bytes, "a file", model); });
 }
 
 // Pairs are neighbours in `tiny` (as GGUF permutes Llama's), halves in Qwen 2.
@@ -135,7 +135,8 @@ TEST(ImportCalibration, PatternsOfDuoAttentionAreStreamingHeads) {
 
 TEST(ImportCalibration, WhatHasNoFormHereIsNamed) {
   const OfModel of = model_of("tiny");
-  const auto kvzap = safetensors_file(R"({"layers.0.weight":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", {1, 2});
+  const auto kvzap =
+      safetensors_file(R"({"layers.0.weight":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", {1, 2});
   EXPECT_NE(fault_of(kvzap, *of.model).find("whose input is the hidden state"), std::string::npos);
   const auto other = safetensors_file(R"({"x":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", {1, 2});
   EXPECT_NE(fault_of(other, *of.model).find("holds 1 tensors"), std::string::npos);

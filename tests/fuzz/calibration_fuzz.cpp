@@ -42,8 +42,7 @@ FuzzTarget calibrations() {
                          safetensors_file(R"({"w":{"dtype":"F16","shape":[2,2],"data_offsets":[0,8]}})", {1, 2}),
                          bytes_of_text(budgets + "}"), bytes_of_text(pattern)};
   for (const Bytes& file : files) target.files.emplace_back(file, layout_of(file));
-  if (const auto complaint = error_message([&] { import_calibration(files[0], "a file", *model); });
-      !complaint.empty())
+  if (const auto complaint = error_message([&] { import_calibration(files[0], "a file", *model); }); !complaint.empty())
     fail("undamaged, and refused: {}", complaint);
   target.load = [model](const Bytes& bytes, std::size_t, long long) {
     FuzzReport report;

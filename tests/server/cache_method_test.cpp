@@ -89,8 +89,8 @@ TEST(CacheMethod, AChatMayPinItsWholePrompt) {
   for (const Json& one : usage)
     EXPECT_EQ(one["cache_method"], fmt::format("h2o:budget=500,pin=0-{}", one["prompt_tokens"].get<int>() - 1));
   const Json messages = {{{"role", "user"}, {"content", "Hello"}}};
-  const auto [code, message] = server.refusal(
-      kChat, {{"messages", messages}, {"cache", {{"method", "h2o"}, {"budget", 4}, {"pin", "prompt"}}}});
+  const auto [code, message] =
+      server.refusal(kChat, {{"messages", messages}, {"cache", {{"method", "h2o"}, {"budget", 4}, {"pin", "prompt"}}}});
   EXPECT_EQ(code, 400);
   EXPECT_NE(message.find("raise it to at least"), std::string::npos) << message;
 }

@@ -126,8 +126,7 @@ inline FileBytes safetensors_file(const std::string& header, const std::vector<f
   FileBytes out(sizeof length + header.size() + data.size() * sizeof(float));
   std::memcpy(out.data(), &length, sizeof length);
   std::memcpy(out.data() + sizeof length, header.data(), header.size());
-  if (!data.empty())
-    std::memcpy(out.data() + sizeof length + header.size(), data.data(), data.size() * sizeof(float));
+  if (!data.empty()) std::memcpy(out.data() + sizeof length + header.size(), data.data(), data.size() * sizeof(float));
   return out;
 }
 

@@ -8,8 +8,9 @@ namespace palimpsest {
 std::span<const Requirement> requirements() {
   static const std::vector<Requirement> all = [] {
     std::vector<Requirement> rows;
-    for (const auto part : {general_requirements(), draft_requirements(), layerwise_requirements(),
-                            match_requirements(), recall_requirements(), lossless_requirements(), position_requirements()})
+    for (const auto part :
+         {general_requirements(), draft_requirements(), layerwise_requirements(), match_requirements(),
+          recall_requirements(), lossless_requirements(), position_requirements()})
       rows.insert(rows.end(), part.begin(), part.end());
     return rows;
   }();

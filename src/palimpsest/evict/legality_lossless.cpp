@@ -26,8 +26,7 @@ constexpr auto kLossless = std::to_array<Requirement>({
      [](C) -> std::string {
        return "lossless=true needs a method with a cache that evicts: choose a policy and a budget, or leave it out";
      }},
-    {Scope::kMethod, "lossless: positions", only_drafts,
-     [](C c) { return c.method.positions == Positions::kOriginal; },
+    {Scope::kMethod, "lossless: positions", only_drafts, [](C c) { return c.method.positions == Positions::kOriginal; },
      [](C c) {
        return fmt::format(
            "lossless=true with positions={}: both caches hold the same keys, rotated by position in the text; use "

@@ -148,8 +148,8 @@ struct Method {
   // The method's cache only drafts; a second cache of the same text, which keeps all tokens, verifies: the text is that
   // of method full (engine/speculation/lossless_drafter.h).
   bool lossless = false;
-  int references = 32;                     // mechanism match: the last queries to whose attention outputs it fits
-  std::string scorer = "auto";             // policies trained on a model: file of weights; "auto": beside the model's
+  int references = 32;          // mechanism match: the last queries to whose attention outputs it fits
+  std::string scorer = "auto";  // policies trained on a model: file of weights; "auto": beside the model's
   bool cache = true;  // false: no cache; sinks + the newest tokens are recomputed for every token (a baseline)
 
   bool operator==(const Method&) const = default;

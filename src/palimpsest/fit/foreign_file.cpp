@@ -81,7 +81,8 @@ class NumberCount {
  public:
   void add(std::int64_t more, const std::string& name) {
     count_ += static_cast<std::size_t>(more);
-    if (count_ > kMaxValues) fail("{}: its tensors have more than {} numbers: no calibration has so many", name, kMaxValues);
+    if (count_ > kMaxValues)
+      fail("{}: its tensors have more than {} numbers: no calibration has so many", name, kMaxValues);
   }
 
  private:
@@ -186,7 +187,8 @@ class TorchObjects {
 ForeignFile read_safetensors(std::span<const std::byte> bytes, const std::string& name) {
   std::uint64_t length = 0;
   if (bytes.size() >= sizeof length) std::memcpy(&length, bytes.data(), sizeof length);
-  if (bytes.size() < sizeof length + 2 || length > bytes.size() - sizeof length || bytes[sizeof length] != std::byte{'{'})
+  if (bytes.size() < sizeof length + 2 || length > bytes.size() - sizeof length ||
+      bytes[sizeof length] != std::byte{'{'})
     fail("{}: is neither a file of torch.save() nor safetensors", name);
   const auto* const text = reinterpret_cast<const char*>(bytes.data()) + sizeof length;
   const auto header = nlohmann::json::parse(text, text + length, nullptr, false);
@@ -208,12 +210,14 @@ ForeignFile read_safetensors(std::span<const std::byte> bytes, const std::string
     if (!tensor.is_object() || !tensor.contains("dtype") || !tensor["dtype"].is_string() || !lengths(tensor, "shape") ||
         !lengths(tensor, "data_offsets") || tensor["data_offsets"].size() != 2)
       damaged("tensor " + key);
-    const auto first = tensor["data_offsets"][0].get<std::uint64_t>(), last = tensor["data_offsets"][1].get<std::uint64_t>();
+    const auto first = tensor["data_offsets"][0].get<std::uint64_t>(),
+               last = tensor["data_offsets"][1].get<std::uint64_t>();
     const NumberType* const type = number_type(&NumberType::safetensors, tensor["dtype"].get<std::string>());
     if (type == nullptr) continue;  // whole numbers: no weights
     if (first > last || last > data.size()) damaged("tensor " + key);
     ForeignTensor& to = out.tensors[key];
-    for (const auto& each : tensor["shape"]) to.shape.push_back(static_cast<std::int64_t>(std::min<std::uint64_t>(each.get<std::uint64_t>(), INT64_MAX)));
+    for (const auto& each : tensor["shape"])
+      to.shape.push_back(static_cast<std::int64_t>(std::min<std::uint64_t>(each.get<std::uint64_t>(), INT64_MAX)));
     const auto count = static_cast<std::int64_t>((last - first) / type->bytes);
     if (elements(to.shape, count) != count || (last - first) % type->bytes != 0) damaged("tensor " + key);
     numbers.add(count, name);

@@ -142,9 +142,10 @@ Imported import_pattern(std::string_view text, const std::string& name, const Mo
       double share = -1;
       const auto [next, error] = std::from_chars(from, last, share);
       if (error != std::errc() || !(share >= -1e6 && share <= 1e6) || layer >= geometry.layers())
-        fail("{}: is none of these: statistics of TriAttention (.pt), head budgets of Attention Matching (.json), a "
-             "pattern of DuoAttention (.tsv) of this model",
-             name);
+        fail(
+            "{}: is none of these: statistics of TriAttention (.pt), head budgets of Attention Matching (.json), a "
+            "pattern of DuoAttention (.tsv) of this model",
+            name);
       far.push_back(std::clamp(share, 0.0, 1.0));
       from = next;
       ++heads;

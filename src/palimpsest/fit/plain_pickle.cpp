@@ -165,8 +165,8 @@ void PickleReader::step(unsigned char op) {
       for (const std::byte byte : take(8)) bits = bits << 8 | static_cast<std::uint64_t>(byte);
       return push_number(std::bit_cast<double>(bits));
     }
-    case 'U':  // SHORT_BINSTRING
-    case 'C':  // SHORT_BINBYTES
+    case 'U':   // SHORT_BINSTRING
+    case 'C':   // SHORT_BINBYTES
     case 0x8c:  // SHORT_BINUNICODE
       return push_text(text(number(1)));
     case 'T':  // BINSTRING
@@ -176,8 +176,8 @@ void PickleReader::step(unsigned char op) {
     case 0x8d:  // BINUNICODE8
     case 0x8e:  // BINBYTES8
       return push_text(text(number(8)));
-    case ')':  // EMPTY_TUPLE
-    case ']':  // EMPTY_LIST
+    case ')':   // EMPTY_TUPLE
+    case ']':   // EMPTY_LIST
     case 0x8f:  // EMPTY_SET
       return push_list({});
     case 't':   // TUPLE

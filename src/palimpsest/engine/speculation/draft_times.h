@@ -1,5 +1,5 @@
-// The price of a draft (engine/speculation/draft_price.h) from the times of a text's own steps: what a draft takes to be
-// made and to be read, in steps without drafts. For drafts by a second cache of the same model: both times grow with
+// The price of a draft (engine/speculation/draft_price.h) from the times of a text's own steps: what a draft takes to
+// be made and to be read, in steps without drafts. For drafts by a second cache of the same model: both times grow with
 // the text.
 #pragma once
 

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "palimpsest/engine/speculation/draft_length.h"
-#include "palimpsest/engine/speculation/drafter.h"
 #include "palimpsest/engine/speculation/draft_times.h"
+#include "palimpsest/engine/speculation/drafter.h"
 
 namespace palimpsest {
 
@@ -21,8 +21,8 @@ struct DraftOptions {
       true;  // fewer drafts, or none, while they do not pay (engine/speculation/draft_length.h); false: always `max`
   // The price of a draft in steps of one token; nullopt: measured (engine/speculation/draft_price.h).
   std::optional<double> price = {};
-  // The price follows the times of this text's own steps (engine/speculation/draft_times.h), unless `price` is given: of
-  // drafts that cost more or less as the text grows.
+  // The price follows the times of this text's own steps (engine/speculation/draft_times.h), unless `price` is given:
+  // of drafts that cost more or less as the text grows.
   bool timed = false;
 };
 
