@@ -137,9 +137,10 @@ std::optional<std::string> Dialogue::undo() {
 }
 
 // false: the conversation must be read again, because it began again after `position` (a template that rewrites earlier
-// turns), or the method cannot take tokens back (merged tokens, no cache).
+// turns), or the method cannot take tokens back (merged tokens, no cache; a lossless method's small cache is not made
+// from a text that was cut).
 bool Dialogue::rewind(Position position) {
-  if (text_.session->position() < position) return false;
+  if (text_.session->position() < position || small() != nullptr) return false;
   try {
     text_.session->rewind(position);
     return true;

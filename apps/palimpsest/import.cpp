@@ -86,7 +86,7 @@ void add_import(CLI::App& app, Action& action) {
   command->add_option("--folder", flags->folder, "folder of the new file")
       ->type_name("DIR")
       ->default_str("the model's");
-  add_model_flags(*command, flags->model);
+  add_text_model_flags(*command, flags->model);
   add_json_flag(*command, flags->json);
   command->callback([&action, flags] { action = [flags] { return run_import(*flags); }; });
 }

@@ -143,7 +143,7 @@ TEST_F(RunTest, APinnedPromptStays) {
   const std::string pins = fmt::format("pin=0-{},", pinned["prompt_tokens"].get<int>() - 1);
   EXPECT_NE(pinned["method"].get<std::string>().find(pins), std::string::npos) << pinned["method"];
   EXPECT_EQ(with({"--pin-prompt", "--method", "full"})["evicted"], 0);
-  EXPECT_EQ(with({"--method", "h2o:budget=64,pin=prompt"})["text"], pinned["text"]);
+  EXPECT_EQ(with({"--method", "h2o:budget=64,pin=prompt"})["method"], pinned["method"]);
   const Finished much =
       command({"run", "-m", default_model(), "-p", "One two three four five six", "--pin-prompt", "--budget", "8"});
   EXPECT_EQ(much.code, 2);
@@ -181,7 +181,7 @@ TEST_F(RunTest, ALosslessMethodWritesTheTextOfTheFullCache) {
   const std::pair<Words, std::string> faults[] = {
       {{"--method", "h2o:budget=48,lossless=true", "--lookup"}, "leave out --lookup"},
       {{"--method", "streaming:lossless=true"}, "use positions=original"},
-      {{"--method", "h2o:budget=48,lossless=true", "--prefill-layerwise"}, "leave one of them out"},
+      {{"--method", "snapkv:budget=48,lossless=true", "--prefill-layerwise"}, "leave one of them out"},
       {{"--method", "h2o:budget=48,lossless=true", "--portable"}, "is for the CPU"}};
   for (const auto& [words, sentence] : faults) {
     const Finished refused = run(words);

@@ -54,8 +54,13 @@ void LosslessDrafter::read_from_full(std::span<const TokenId> tokens) {
     session().clear();
     copied_ = full_.position() - std::ssize(tokens);
     if (copied_ > 0) session().sequence().continue_from(full, copied_);
-  } else if (!continues) {
-    fail("the text was changed and method {} must read it whole", session().method().name);
+  } else if (!continues) {  // another text, which is read anew if all of it is known
+    if (std::ssize(tokens) < full_.position())
+      fail("the text was cut, and the small cache of {} cannot be made from the full one: begin a new text",
+           session().method().name);
+    tokens = tokens.last(at(full_.position()));
+    session().clear();
+    copied_ = 0;
   }
   if (tokens.size() > kSteps)
     session().prefill(tokens);
