@@ -43,7 +43,7 @@ std::string features_of(const Family& f) {
   }
   if (h.rope.is_unrotated() || (h.local_rope && h.local_rope->is_unrotated()))
     out.push_back("some layers without positions");
-  else if (h.local_rope)
+  else if (h.local_rope && h.local_rope->base != h.rope.base)
     out.push_back("two rotary bases");
   if (f.recurrence == Recurrence::kConvolution) out.push_back("short convolutions beside attention");
   if (f.recurrence == Recurrence::kMamba2)

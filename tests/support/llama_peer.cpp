@@ -30,7 +30,8 @@ std::vector<float> llama_rows(const std::string& gguf, const std::vector<TokenId
   model_params.devices = none;
   model_params.n_gpu_layers = 0;
   // On CPUs with AMX, libllama puts the matrices of heads where it cannot multiply by them, and aborts.
-  if (GgufFile::open(gguf).text("general.architecture") == "deepseek2") model_params.use_extra_bufts = false;
+  const auto architecture = GgufFile::open(gguf).text("general.architecture");
+  if (architecture == "deepseek2" || architecture == "mistral4") model_params.use_extra_bufts = false;
   const std::unique_ptr<llama_model, void (*)(llama_model*)> model(
       llama_model_load_from_file(gguf.c_str(), model_params), llama_model_free);
   if (!model) throw std::runtime_error("libllama refuses " + gguf + ": " + errors);

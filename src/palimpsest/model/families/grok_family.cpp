@@ -24,6 +24,7 @@ const Family kGrokFamily = {
           h.logit_scale = number("logit_scale", 0.5773502691896257);
           h.attention_scale = number("attention.output_scale", 0.08838834764831845);
           h.attention_soft_cap = number("attn_logit_softcapping", 30);
+          if (!keys.has("rope.scaling.yarn_beta_fast")) h.rope.yarn_beta_fast = 8;
           h.output_soft_cap = number("final_logit_softcapping", 0);
           if (keys.file().find("blk.0.ffn_up.weight") == nullptr) return;
           h.shared_feed_forward = h.feed_forward.front();

@@ -19,7 +19,8 @@ const Family kJaisFamily = {
     .read =
         [](const ArchMetadata& keys, Hyperparameters& h) {
           const LayerGeometry& g = h.geometry.layer(0);
-          h.alibi = alibi_slopes(g.query_heads, keys.number("attention.max_alibi_bias", 8, 0, 1e3));
+          const double bias = keys.number("attention.max_alibi_bias", 0, 0, 1e3);
+          if (bias > 0) h.alibi = alibi_slopes(g.query_heads, bias);
           h.attention_scale = 1 / static_cast<float>(g.key_width);
         },
     .tiny = {.tied = false, .keys = {{"attention.max_alibi_bias", ExtraKey::Type::kNumber, 8}}},
