@@ -141,7 +141,7 @@ TEST(BadInputTest, SaysWhatIsWrong) {
       {with("llama.block_count", 0, std::uint32_t{6}), {"llama.block_count", "type f32"}},
       {renamed("general.architecture", "general.architecturf"), {"general.architecture is missing"}},
       {with("general.architecture", 12, std::array{'l', 'e', 'm', 'm', 'a'}),
-       {"\"lemma\" is not supported", "the nearest one that is: llama"}},
+       {"\"lemma\" is not supported", "the nearest one that is: gemma"}},
       {renamed("llama.block_count", "llama.block_coumt"), {"llama.block_count is missing"}},
       {renamed(gate, "blk.0.ffn_gaze.weight"), {gate, "[64, 96] is missing"}},
       {renamed("output_norm.weight", "output_norn.weight"), {"output_norm.weight", "missing"}},

@@ -7,7 +7,7 @@ namespace palimpsest {
 const Family kPhi3Family = {
     .architecture = "phi3",
     .models = "Phi 3, 3.5 and 4",
-    .limits = "Phi 3.5 MoE, images",
+    .limits = "images",
     .packed_qkv = true,
     .feed_forward = FeedForward::kPackedGate,
     .tiny = {.tied = false},
