@@ -2,7 +2,7 @@
 MAKEFLAGS += --no-print-directory
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help serve-mutations run chat build test test-long test-avx2 test-arm64 test-asan test-tsan install-check deb deb-check image-check dist release release-check docs docs-check bench attention bench-papers plots versus versus-server versus-shift evict-cost own-time batches drafts growth exactness quality forgetting budgets recall chats parity acceptance sweep report peers peers-kept convert-check serve-check clients-check llama-server-check templates-check schemas-check page-check page-pictures memory-events serve-load overload first-hour serve-kill serve-hostile cuda-check scale-check wheel python-check python-clean format format-check setup clean prune
+.PHONY: help serve-mutations run chat build test test-long test-avx2 test-arm64 test-asan test-tsan install-check deb deb-check image-check dist release release-check docs docs-check bench attention bench-papers plots versus versus-server versus-shift evict-cost own-time batches drafts lossless growth exactness quality forgetting budgets recall chats parity acceptance sweep report peers peers-kept convert-check serve-check clients-check llama-server-check templates-check schemas-check page-check page-pictures memory-events serve-load overload first-hour serve-kill serve-hostile cuda-check scale-check wheel python-check python-clean format format-check setup clean prune
 
 # What `make run` runs; try RUN_ARGS='-p "Once upon a time" -n -1' and Ctrl-C.
 RUN_ARGS ?= -n 1000 --ignore-eos --seed 1 --method streaming
@@ -109,6 +109,9 @@ own-time: build  ## time of a decode step that each method takes for its decisio
 
 drafts: build  ## decode steps with drafts against steps without (DRAFTS_ARGS=...)
 	@tools/env python3 bench/drafts.py $(DRAFTS_ARGS)
+
+lossless: build  ## drafts by an evicted cache, verified by the full one: texts, acceptance, speed (LOSSLESS_ARGS=...)
+	@tools/env python3 bench/lossless.py $(LOSSLESS_ARGS)
 
 batches:  ## decode step of 8 and 32 sequences against one, per weight type (BATCHES_ARGS=...)
 	@tools/build release palimpsest_app matmul_bench

@@ -164,7 +164,7 @@ class Chat {
     const bool answered = dialogue_.last().prompt_tokens > 0;
     const auto unread = static_cast<long long>(dialogue_.unread());
     note(fmt::format("{}{} tokens in total{}; {}",
-                     answered ? summary_line(dialogue_.last(), dialogue_.session()) + "\n" : "",
+                     answered ? summary_line(dialogue_.last(), dialogue_.session(), dialogue_.small()) + "\n" : "",
                      thousands(dialogue_.session().position() + unread), this->unread(), dialogue_.method()));
   }
 

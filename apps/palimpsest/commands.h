@@ -22,6 +22,7 @@ void add_methods(CLI::App& app, Action& action);
 void add_eval(CLI::App& app, Action& action);
 void add_fit(CLI::App& app, Action& action);
 void add_heads(CLI::App& app, Action& action);
+void add_import(CLI::App& app, Action& action);
 void add_bench(CLI::App& app, Action& action);
 void add_sweep(CLI::App& app, Action& action);
 void add_report(CLI::App& app, Action& action);

@@ -29,10 +29,8 @@ Dialogue::Dialogue(const ChatFlags& flags)
       sampling_(sampler_options(flags.sampling, loaded_.vocabulary.get())),
       decoder_(std::make_shared<Decoder>(loaded_.model, threads_of(flags.threads, loaded_.model->hyper()))),
       template_(ChatTemplate::load(loaded_.vocabulary, flags.chat_template, flags.special_in_messages)),
-      conversation_(template_, flags.system),
-      speculation_(speculation_of(flags.drafts, *loaded_.vocabulary, *decoder_)) {
+      conversation_(template_, flags.system) {
   sampling_.seed = Sampler(sampling_, loaded_.vocabulary.get(), loaded_.vocabulary->size()).seed();
-  flags_.generate.drafts = speculation_ ? &*speculation_ : nullptr;
   begin(flags_.cache);
 }
 
@@ -58,17 +56,18 @@ bool Dialogue::pins_itself(const CacheFlags& cache, const std::vector<PositionRa
 SessionOptions Dialogue::options_of(CacheFlags cache) const {
   cache.on_host = on_host(flags_.model);
   const std::vector<PositionRange> system = system_prompt();
-  if (cache.pin_prompt || pins_itself(cache, system)) cache.pins = system;
+  if (pins_prompt(cache, kDefaultMethod) || pins_itself(cache, system)) pin_prompt(cache, system);
   SessionOptions options = session_options(cache, kDefaultMethod, loaded_.model->hyper(), loaded_.vocabulary.get(), 0);
-  options.draft_max = draft_max_of(flags_.drafts);
+  options.draft_max = draft_max_of(flags_.drafts, options.method);
   return options;
 }
 
 // An empty session of this method.
 void Dialogue::begin(const CacheFlags& cache) {
-  auto session = std::make_unique<Session>(decoder_, options_of(cache));
-  if (session->method().cache) session->record_memory();
-  session_ = std::move(session);
+  TextSession text = text_session(decoder_, options_of(cache), flags_.drafts, *loaded_.vocabulary);
+  if (text.session->method().cache) text.session->record_memory();
+  text_ = std::move(text);
+  flags_.generate.drafts = text_.speculation ? &*text_.speculation : nullptr;
   flags_.cache = cache;
   unread_.clear();
   before_.clear();
@@ -82,10 +81,10 @@ void Dialogue::read_later(const Conversation::Turn& turn) {
 }
 
 const Generation& Dialogue::answer(const std::string& words, const Emit& emit, const Session::Progress& progress) {
-  before_.push_back({conversation_, session_->position(), unread_});
+  before_.push_back({conversation_, text_.session->position(), unread_});
   if (before_.size() > kMaxUndo) before_.pop_front();
   const Conversation::Turn turn = conversation_.user(words);
-  if (turn.restart) session_->clear();
+  if (turn.restart) text_.session->clear();
   read_later(turn);
 
   SamplerOptions options = sampling_;  // a new sampler for each answer, so that a grammar restarts
@@ -93,7 +92,7 @@ const Generation& Dialogue::answer(const std::string& words, const Emit& emit, c
   Sampler sampler(options, loaded_.vocabulary.get(), loaded_.vocabulary->size());
   std::string reply;
   last_ = generate(
-      *session_, sampler, *loaded_.vocabulary, unread_, flags_.generate,
+      *text_.session, sampler, *loaded_.vocabulary, unread_, flags_.generate,
       [&](std::string_view piece) {
         reply += piece;
         emit(piece);
@@ -104,8 +103,8 @@ const Generation& Dialogue::answer(const std::string& words, const Emit& emit, c
   conversation_.assistant(reply);
   remember(words, std::move(reply));
   // A prompt that was stopped between two layers cannot be continued.
-  if (session_->options().layerwise && session_->sequence().stage() == Sequence::Stage::kPrompt) {
-    session_->clear();
+  if (text_.session->options().layerwise && text_.session->sequence().stage() == Sequence::Stage::kPrompt) {
+    text_.session->clear();
     repeat(flags_.system, said_);
   }
   return last_;
@@ -129,7 +128,7 @@ std::optional<std::string> Dialogue::undo() {
     conversation_ = std::move(before_.back().conversation);
     unread_ = std::move(before_.back().unread);
   } else {
-    session_->clear();
+    text_.session->clear();
     repeat(flags_.system, said_);
   }
   if (!before_.empty()) before_.pop_back();
@@ -138,11 +137,12 @@ std::optional<std::string> Dialogue::undo() {
 }
 
 // false: the conversation must be read again, because it began again after `position` (a template that rewrites earlier
-// turns), or the method cannot take tokens back (merged tokens, no cache).
+// turns), or the method cannot take tokens back (merged tokens, no cache; a lossless method's small cache is not made
+// from a text that was cut).
 bool Dialogue::rewind(Position position) {
-  if (session_->position() < position) return false;
+  if (text_.session->position() < position || small() != nullptr) return false;
   try {
-    session_->rewind(position);
+    text_.session->rewind(position);
     return true;
   } catch (const Error&) {
     return false;
@@ -151,7 +151,7 @@ bool Dialogue::rewind(Position position) {
 
 void Dialogue::reset() {
   conversation_.reset();
-  session_->clear();
+  text_.session->clear();
   last_ = {};
   said_.clear();
   unread_.clear();
@@ -189,7 +189,7 @@ void Dialogue::use(const std::string& method) {
 }
 
 std::string Dialogue::method() const {
-  const Method& method = session_->method();
+  const Method& method = chosen();
   const std::string name = spell_short(method);
   if (!method.evicts())
     return name + ", evicts nothing" +
@@ -198,8 +198,7 @@ std::string Dialogue::method() const {
 }
 
 void Dialogue::limit(const std::string& budget) {
-  if (!session_->method().evicts())
-    fail("method {} evicts nothing: choose another with /method", session_->method().name);
+  if (!chosen().evicts()) fail("method {} evicts nothing: choose another with /method", chosen().name);
   CacheFlags cache = flags_.cache;
   cache.budget = budget;  // replaces the one that the method writes
   begin(cache);

@@ -51,7 +51,10 @@ class Dialogue {
   void save(const std::string& path) const;
   void load(const std::string& path);
 
-  const Session& session() const { return *session_; }
+  const Session& session() const { return *text_.session; }
+  // The session that drafts for a lossless method; nullptr: none.
+  const Session* small() const { return text_.small == nullptr ? nullptr : &text_.small->session(); }
+  const Method& chosen() const { return (small() == nullptr ? session() : *small()).method(); }
   std::string method() const;                            // "h2o, budget 256"; "full, evicts nothing; ..."
   std::size_t unread() const { return unread_.size(); }  // tokens that the next message reads first
   const Vocabulary& vocabulary() const { return *loaded_.vocabulary; }
@@ -81,8 +84,7 @@ class Dialogue {
   std::shared_ptr<Decoder> decoder_;
   std::shared_ptr<const ChatTemplate> template_;
   Conversation conversation_;
-  std::unique_ptr<Session> session_;
-  std::optional<Speculation> speculation_;
+  TextSession text_;
   Generation last_;
   std::vector<TokenId> unread_;  // part of the conversation, but not yet read by the model
   std::deque<Said> said_;        // the newest kMaxSaid bytes

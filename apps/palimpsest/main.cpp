@@ -55,6 +55,7 @@ int run_program(int argc, char** argv) {
   add_eval(app, action);
   add_fit(app, action);
   add_heads(app, action);
+  add_import(app, action);
   add_bench(app, action);
   add_sweep(app, action);
   add_report(app, action);

@@ -277,6 +277,15 @@ void choose_cache_type(const CacheFlags& flags, const Hyperparameters& hyper, Se
   if (flags.cache_type == "auto" || by_default) options.cache_type = fitting_cache_type(hyper, options);
 }
 
+bool pins_prompt(const CacheFlags& flags, const std::string& default_method) {
+  return flags.pin_prompt || method_of(flags, default_method).protection.prompt;
+}
+
+void pin_prompt(CacheFlags& flags, const std::vector<PositionRange>& prompt) {
+  flags.pins = prompt;
+  flags.prompt_known = true;
+}
+
 Method method_of(const CacheFlags& flags, const std::string& default_method) {
   Method method = parse_method(flags.method.empty() ? default_method : flags.method);
   const auto replace = [&](const char* key, const std::optional<std::string>& value) {
@@ -287,6 +296,7 @@ Method method_of(const CacheFlags& flags, const std::string& default_method) {
   replace("positions", flags.positions);
   if (method.policy != "none") replace("budget", flags.budget);
   if (method.policy != "none") replace("sinks", flags.sinks);
+  if (flags.prompt_known) method.protection.prompt = false;
   add_pins(method, flags.pins);
   validate(method);
   return method;
@@ -333,6 +343,7 @@ SessionOptions session_options(const CacheFlags& flags, const std::string& defau
   out.page_size = static_cast<int>(flags.page_size);
   check_page_size(out.page_size, "--page-size");
   out.memory_limit = memory_bytes();
+  out.beside_full = flags.fits_machine && out.method.lossless;
   if (flags.fits_machine) out.auto_memory = std::min(out.memory_limit, available_bytes() / 2);
   if (flags.cache_mib) out.memory_limit = out.auto_memory = mib_to_bytes(*flags.cache_mib, "--cache-memory");
   return out;
@@ -343,7 +354,7 @@ SessionOptions session_options(const CacheFlags& flags, const std::string& defau
   SessionOptions out = session_options(flags, default_method);
   choose_cache_type(flags, hyper, out);
   if (vocabulary != nullptr) out.repeat = repeat_instruction(*vocabulary);
-  const bool bounded = out.method.bounded();
+  const bool bounded = out.method.bounded() && !out.method.lossless;
   if (tokens < 0 && !bounded) return out;  // unbounded: fails when the memory limit is reached
 
   // The max cache size is known in advance: refuse it now if it exceeds this machine's memory, even if the budget may
@@ -351,7 +362,9 @@ SessionOptions session_options(const CacheFlags& flags, const std::string& defau
   const long long prompt = tokens < 0 ? kMaxTokens : std::min(tokens, kMaxTokens);  // all of it may be prompt
   const MethodPlan plan = plan_of(out, hyper);
   out.method = plan.method();
-  const auto need = static_cast<double>(plan.bytes(prompt, bounded ? -1 : prompt).total());
+  auto need = static_cast<double>(plan.bytes(prompt, bounded ? -1 : prompt).total());
+  if (out.method.lossless)
+    need += static_cast<double>(plan_of(full_beside(out, 1), hyper).bytes(prompt, prompt).total());
   if (need > static_cast<double>(out.memory_limit))
     fail("a cache of {} tokens needs {} and {} {}: {}",
          std::ranges::max(plan.occupancies(prompt, bounded ? -1 : prompt).prefill, {}, &Occupancy::tokens).tokens,
@@ -405,13 +418,16 @@ std::optional<double> draft_price_of(const std::string& price) {
   return parse_real(price, "--draft-price", 0, 1000);
 }
 
-int draft_max_of(const DraftFlags& flags) {
+int draft_max_of(const DraftFlags& flags, const Method& method) {
   static_cast<void>(draft_price_of(flags.price));
   whole(flags.options.max, 1, kMaxDrafts, "--draft-max");
   whole(flags.options.min, 0, flags.options.max, "--draft-min");
   if (!(flags.min_probability >= 0 && flags.min_probability <= 1))
     fail("--draft-p-min {}: give a probability from 0 to 1", flags.min_probability);
-  return flags.lookup || !flags.model.empty() ? flags.options.max : 0;
+  const bool drafts = flags.lookup || !flags.model.empty();
+  if (method.lossless && drafts)
+    fail("lossless=true drafts with the method's own cache: leave out {}", flags.lookup ? "--lookup" : "--draft-model");
+  return drafts || method.lossless ? flags.options.max : 0;
 }
 
 std::optional<Speculation> speculation_of(const DraftFlags& flags, const Vocabulary& vocabulary, Decoder& decoder) {
@@ -432,6 +448,24 @@ std::optional<Speculation> speculation_of(const DraftFlags& flags, const Vocabul
   if (!drafts.price) speed.price.add(measure_decoder(*drafter, 0).seconds / speed.seconds);
   return std::make_optional<Speculation>(
       std::make_unique<ModelDrafter>(std::move(drafter), options, flags.min_probability), drafts, speed.price);
+}
+
+TextSession text_session(const std::shared_ptr<Decoder>& decoder, const SessionOptions& options,
+                         const DraftFlags& flags, const Vocabulary& vocabulary) {
+  TextSession out;
+  if (!options.method.lossless) {
+    out.speculation = speculation_of(flags, vocabulary, *decoder);
+    out.session = std::make_unique<Session>(decoder, options);
+    return out;
+  }
+  out.session = std::make_unique<Session>(decoder, full_beside(options, options.draft_max));
+  DraftOptions drafts = flags.options;
+  drafts.price = draft_price_of(flags.price);
+  drafts.timed = true;
+  auto drafter = std::make_unique<LosslessDrafter>(*out.session, options, flags.min_probability);
+  out.small = drafter.get();
+  out.speculation.emplace(std::move(drafter), drafts);
+  return out;
 }
 
 void add_thread_flags(CLI::App& command, ThreadFlags& flags) {

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "palimpsest/engine/sequence/session.h"
+#include "palimpsest/engine/speculation/lossless_drafter.h"
 #include "palimpsest/engine/speculation/model_drafter.h"
 #include "palimpsest/engine/speculation/speculation.h"
 #include "palimpsest/evict/method_plan.h"
@@ -50,8 +51,13 @@ struct CacheFlags {
   bool fits_machine = false;             // --cache-memory applies: of commands with one sequence
   std::optional<double> cache_mib = {};  // --cache-memory
   bool pin_prompt = false;
-  std::vector<PositionRange> pins = {};  // set by the command, if pin_prompt
+  std::vector<PositionRange> pins = {};  // set by the command, if pins_prompt()
+  bool prompt_known = false;             // `pins` stands for pin=prompt
 };
+// --pin-prompt, or pin=prompt of the method.
+bool pins_prompt(const CacheFlags& flags, const std::string& default_method);
+// Pins the prompt: these positions.
+void pin_prompt(CacheFlags& flags, const std::vector<PositionRange>& prompt);
 void add_cache_flags(CLI::App& command, CacheFlags& flags, const std::string& default_method);
 // For commands with concurrent requests: --prefill-layerwise is hidden in --help and refused with an explanation.
 void hide_layerwise_flag(CLI::App& command);
@@ -87,10 +93,21 @@ void add_draft_flags(CLI::App& command, DraftFlags& flags);
 void add_draft_price_flag(CLI::App& command, std::string& price, const char* group);
 // DraftOptions::price; nullopt: measured. Throws Error for an invalid number.
 std::optional<double> draft_price_of(const std::string& price);
-// SessionOptions::draft_max; 0: no drafts. Throws Error for invalid numbers.
-int draft_max_of(const DraftFlags& flags);
+// SessionOptions::draft_max; 0: no drafts. Throws Error for invalid numbers, and for a lossless method with another
+// drafter.
+int draft_max_of(const DraftFlags& flags, const Method& method);
 // nullopt: no drafts. Throws Error, also for a draft model with another vocabulary.
 std::optional<Speculation> speculation_of(const DraftFlags& flags, const Vocabulary& vocabulary, Decoder& decoder);
+
+// The sessions of one text: the one that writes it, and what drafts for it.
+struct TextSession {
+  std::unique_ptr<Session> session;        // of method full, if the method is lossless
+  std::optional<Speculation> speculation;  // nullopt: no drafts
+  const LosslessDrafter* small = nullptr;  // in `speculation`, if the method is lossless
+};
+// `options.draft_max`: draft_max_of(). Throws Error.
+TextSession text_session(const std::shared_ptr<Decoder>& decoder, const SessionOptions& options,
+                         const DraftFlags& flags, const Vocabulary& vocabulary);
 
 struct ThreadFlags {
   std::optional<long long> all, batch;

@@ -117,7 +117,8 @@ void edit(Session& session, const Vocabulary& vocabulary, const std::string& wri
   if (history.unread >= 0) history.tokens.push_back(history.unread);
 }
 
-void print_json(const Session& session, const Sampler& sampler, const Generation& g, const std::string& text) {
+void print_json(const Session& session, const Session* small, const Sampler& sampler, const Generation& g,
+                const std::string& text) {
   const Percentiles tpot = g.tpot.summary();
   const Cache& cache = session.cache();
   nlohmann::ordered_json out;
@@ -139,6 +140,13 @@ void print_json(const Session& session, const Sampler& sampler, const Generation
   out["cache_bytes_tables"] = cache.bytes_tables();
   out["cache_slots_per_token"] = cache.slots_per_token();
   if (const RecallTier* const tier = session.sequence().recall()) out["recall_bytes"] = tier->bytes();
+  if (small != nullptr)
+    out["lossless"] = {{"method", spell_out(small->method())},
+                       {"tokens_per_pass", g.tokens_per_pass()},
+                       {"cache_tokens", small->cache().occupied()},
+                       {"cache_bytes", small->cache().bytes_in_use()},
+                       {"cache_bytes_peak", small->cache().bytes_peak()},
+                       {"cache_bytes_tables", small->cache().bytes_tables()}};
   out["rss_bytes_peak"] = resident_bytes_peak();
   out["seed"] = sampler.seed();
   out["method"] = spell_out(session.method());
@@ -176,7 +184,7 @@ int run(const RunFlags& flags) {
   if (!flags.edits.empty() && flags.restore.empty())
     fail("--edit without --restore: an edit changes a text that was read before; change the prompt");
   for (const std::string& written : flags.edits) parse_edit(written);  // throws before the model is loaded
-  const int draft_max = draft_max_of(flags.drafts);
+  const int draft_max = draft_max_of(flags.drafts, method);
   std::string text = prompt_text(flags);
 
   const TextModel loaded = load_text_model(flags.model);
@@ -199,13 +207,15 @@ int run(const RunFlags& flags) {
   const StepThreads threads = threads_of(flags.threads, loaded.model->hyper());
   CacheFlags cache = flags.cache;
   cache.on_host = on_host(flags.model);
-  if (cache.pin_prompt) {
+  if (pins_prompt(cache, kDefaultMethod)) {
     if (!flags.restore.empty())
-      fail("--pin-prompt with --restore: tokens are pinned before they are read; use it where the text begins");
-    cache.pins = {{0, std::ssize(prompt)}};
+      fail(
+          "--pin-prompt or pin=prompt with --restore: tokens are pinned before they are read; use it where the text "
+          "begins");
+    pin_prompt(cache, {{0, std::ssize(prompt)}});
   }
   // A prompt that is stopped between two layers cannot be saved.
-  if (!cache.layerwise && cache.on_host && flags.restore.empty() && flags.save.empty()) {
+  if (!cache.layerwise && cache.on_host && !method.lossless && flags.restore.empty() && flags.save.empty()) {
     SessionOptions whole = session_options(cache, kDefaultMethod);
     whole.draft_max = draft_max;
     cache.layerwise = layerwise_saves(loaded.model->hyper(), whole, std::ssize(prompt), max);
@@ -213,7 +223,8 @@ int run(const RunFlags& flags) {
   SessionOptions options = session_options(cache, kDefaultMethod, loaded.model->hyper(), loaded.vocabulary.get(), max);
   options.draft_max = draft_max;
   const auto decoder = std::make_shared<Decoder>(loaded.model, threads);
-  Session session(decoder, options);
+  TextSession text_and_drafts = text_session(decoder, options, flags.drafts, *loaded.vocabulary);
+  Session& session = *text_and_drafts.session;
   if (flags.show_memory) session.record_memory();
   Sampler sampler(sampler_options(flags.sampling, loaded.vocabulary.get()), loaded.vocabulary.get(),
                   loaded.vocabulary->size());
@@ -226,12 +237,12 @@ int run(const RunFlags& flags) {
     generate_options.known = history.unread >= 0 ? 1 : 0;
   }
   generate_options.keep = !flags.save.empty();
-  std::optional<Speculation> speculation = speculation_of(flags.drafts, *loaded.vocabulary, *decoder);
-  if (speculation) {
+  if (auto& speculation = text_and_drafts.speculation) {
     speculation->append(history.tokens);
     generate_options.drafts = &*speculation;
   }
 
+  const Session* const small = text_and_drafts.small == nullptr ? nullptr : &text_and_drafts.small->session();
   if (const std::string line = auto_line(session.sequence().plan()); !line.empty())
     fmt::print(stderr, "palimpsest: {}\n", line);
 
@@ -256,11 +267,11 @@ int run(const RunFlags& flags) {
   reading.clear();
   writing.reset();
   if (flags.json)
-    print_json(session, sampler, g, collected);
+    print_json(session, small, sampler, g, collected);
   else
     output.end_line();
   if (flags.show_memory) show_memory(session, *loaded.vocabulary, flags.memory_file);
-  fmt::print(stderr, "palimpsest: {}\n", summary_line(g, session));
+  fmt::print(stderr, "palimpsest: {}\n", summary_line(g, session, small));
   if (!flags.save.empty()) {
     history.tokens.insert(history.tokens.end(), prompt.begin() + static_cast<std::ptrdiff_t>(generate_options.known),
                           prompt.end());

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "palimpsest/core/error.h"
+#include "palimpsest/evict/legality.h"
 #include "palimpsest/hub/models_dir.h"
 #include "palimpsest/server/log.h"
 #include "palimpsest/text/sampler_fields.h"
@@ -60,7 +61,9 @@ DiskCacheOptions disk_cache(const ServeFlags& flags, const SchedulerOptions& sch
 SessionOptions session_of(const ServeFlags& flags) {
   CacheFlags cache = flags.cache;
   cache.on_host = on_host(flags.model);
-  return session_options(cache, kDefaultMethod);
+  SessionOptions session = session_options(cache, kDefaultMethod);
+  check_shares_steps(session.method);
+  return session;
 }
 
 }  // namespace
@@ -97,8 +100,10 @@ ServedService load_service(const ServeFlags& flags, const ModelFlags& model, std
   session.auto_memory = scheduler.auto_memory();
   choose_cache_type(cache, hyper, session);
   scheduler.cache_type = session.cache_type;
+  const bool pins_prompts = std::exchange(session.method.protection.prompt, false);  // each request its own
   const MethodPlan plan = plan_of(session, hyper);
   session.method = plan.method();
+  session.method.protection.prompt = pins_prompts;
   ServedService out{.service = nullptr,
                     .method = spell_short(session.method),
                     .auto_line = auto_line(plan),

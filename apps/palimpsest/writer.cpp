@@ -48,7 +48,7 @@ Session::Progress reading_progress(Progress& progress) {
   };
 }
 
-std::string summary_line(const Generation& g, const Session& session) {
+std::string summary_line(const Generation& g, const Session& session, const Session* small) {
   const Cache& cache = session.cache();
   const std::string kept = spell_protection(session.method());
   const Percentiles tpot = g.tpot.summary();
@@ -58,13 +58,20 @@ std::string summary_line(const Generation& g, const Session& session) {
                        1000 / tpot.mean);
   if (g.drafts.steps > 0)
     out += fmt::format("; {} of {} drafts accepted", thousands(g.drafts.accepted), thousands(g.drafts.drafts));
+  if (small != nullptr) out += fmt::format(", {:.2f} tokens a pass of the full cache", g.tokens_per_pass());
   const RecallTier* const tier = session.sequence().recall();
-  return out + fmt::format("; TTFT {:.1f} ms, {} prompt tokens; cache {} ({} tokens, peak {}), {} evicted{}{}{}",
-                           g.ttft_ms, thousands(g.prompt_tokens), human_bytes(cache.bytes_in_use()),
-                           thousands(cache.occupied()), human_bytes(cache.bytes_peak()), thousands(cache.evicted()),
-                           session.method().evicts() ? " by " + spell_short(session.method()) : "",
-                           tier == nullptr ? "" : fmt::format("; second tier {}", human_bytes(tier->bytes())),
-                           kept.empty() ? "" : fmt::format("; {} protected", kept));
+  return out +
+         fmt::format("; TTFT {:.1f} ms, {} prompt tokens; cache {} ({} tokens, peak {}), {} evicted{}{}{}", g.ttft_ms,
+                     thousands(g.prompt_tokens), human_bytes(cache.bytes_in_use()), thousands(cache.occupied()),
+                     human_bytes(cache.bytes_peak()), thousands(cache.evicted()),
+                     session.method().evicts() ? " by " + spell_short(session.method()) : "",
+                     tier == nullptr ? "" : fmt::format("; second tier {}", human_bytes(tier->bytes())),
+                     kept.empty() ? "" : fmt::format("; {} protected", kept)) +
+         (small == nullptr
+              ? ""
+              : fmt::format("; drafts by {}: cache {} ({} tokens, peak {})", spell_short(small->method()),
+                            human_bytes(small->cache().bytes_in_use()), thousands(small->cache().occupied()),
+                            human_bytes(small->cache().bytes_peak())));
 }
 
 }  // namespace palimpsest::cli

@@ -37,6 +37,7 @@ Session::Progress reading_progress(Progress& progress);
 
 // "512 tokens, 0.81 ms each (p99 1.20), 1234 tokens/s; TTFT 12 ms, 6 prompt tokens; cache 320.0 KiB (peak ...), 260
 // evicted; 4 sinks protected"
-std::string summary_line(const Generation& generation, const Session& session);
+// `small`: the session that drafts for a lossless method; nullptr: none.
+std::string summary_line(const Generation& generation, const Session& session, const Session* small = nullptr);
 
 }  // namespace palimpsest::cli

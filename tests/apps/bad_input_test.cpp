@@ -197,6 +197,16 @@ TEST_F(BadInputTest, CommandLines) {
   expect_refused(on({"chat", "--chat-template", "nosuch"}), "chatml");
 }
 
+// A default method that each request would be refused with.
+TEST_F(BadInputTest, AServerRefusesAMethodThatNoRequestCanHave) {
+  for (const auto& [method, sentence] : {std::pair("h2o:recall=2", "recall is for one sequence"),
+                                         {"h2o:lossless=true", "lossless=true is for one sequence"},
+                                         {"window-recompute:budget=64", "cannot share steps"}}) {
+    expect_refused(on({"serve", "--port", "0", "--method", method}), sentence);
+    expect_refused({"serve", "--port", "0", "--models-dir", ::testing::TempDir(), "--method", method}, sentence);
+  }
+}
+
 // The nearest name, and habits of other programs.
 TEST_F(BadInputTest, WhatWasProbablyMeant) {
   expect_refused({"rnu"}, "unknown command 'rnu'; did you mean 'run'?");

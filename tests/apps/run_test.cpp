@@ -143,10 +143,51 @@ TEST_F(RunTest, APinnedPromptStays) {
   const std::string pins = fmt::format("pin=0-{},", pinned["prompt_tokens"].get<int>() - 1);
   EXPECT_NE(pinned["method"].get<std::string>().find(pins), std::string::npos) << pinned["method"];
   EXPECT_EQ(with({"--pin-prompt", "--method", "full"})["evicted"], 0);
+  EXPECT_EQ(with({"--method", "h2o:budget=64,pin=prompt"})["method"], pinned["method"]);
   const Finished much =
       command({"run", "-m", default_model(), "-p", "One two three four five six", "--pin-prompt", "--budget", "8"});
   EXPECT_EQ(much.code, 2);
   EXPECT_NE(much.err.find("raise it to at least"), std::string::npos) << much.err;
+  const Finished elsewhere =
+      command({"info", "-m", default_model(), "--cache", "--method", "h2o:budget=64,pin=prompt"});
+  EXPECT_EQ(elsewhere.code, 2);
+  EXPECT_NE(elsewhere.err.find("where the prompt is known: pin positions here"), std::string::npos) << elsewhere.err;
+}
+
+TEST_F(RunTest, ALosslessMethodWritesTheTextOfTheFullCache) {
+  const Words plain = {"--temp", "0.8", "--seed", "3", "-n", "150", "--ignore-eos"};
+  const auto with = [&](const std::string& method, Words more = {}) {
+    more.insert(more.end(), plain.begin(), plain.end());
+    more.insert(more.end(), {"--method", method});
+    return run(more);
+  };
+  const Finished full = with("full");
+  ASSERT_EQ(full.code, 0) << full.err;
+  for (const std::string method :
+       {"h2o:budget=48,lossless=true", "streaming:budget=48,positions=original,lossless=true"}) {
+    const Finished text = with(method, {"--draft-price", "0.1", "--draft-p-min", "0"});
+    ASSERT_EQ(text.code, 0) << text.err;
+    EXPECT_EQ(text.out, full.out) << method;
+    EXPECT_NE(text.err.find(" tokens a pass of the full cache; "), std::string::npos) << text.err;
+    EXPECT_NE(text.err.find("; drafts by " + method + ": cache "), std::string::npos) << text.err;
+    EXPECT_EQ(with(method).out, full.out) << method << ", by measured price";
+  }
+  const Finished json = with("h2o:budget=48,lossless=true", {"--json", "--draft-price", "0.1", "--draft-p-min", "0"});
+  const auto answer = nlohmann::json::parse(json.out);
+  EXPECT_GT(answer["drafts"]["accepted"], 0);
+  EXPECT_GT(answer["lossless"]["tokens_per_pass"], 1);
+  EXPECT_LT(answer["lossless"]["cache_bytes"], answer["cache_bytes"]);
+  EXPECT_EQ(answer["evicted"], 0);
+  const std::pair<Words, std::string> faults[] = {
+      {{"--method", "h2o:budget=48,lossless=true", "--lookup"}, "leave out --lookup"},
+      {{"--method", "streaming:lossless=true"}, "use positions=original"},
+      {{"--method", "snapkv:budget=48,lossless=true", "--prefill-layerwise"}, "leave one of them out"},
+      {{"--method", "h2o:budget=48,lossless=true", "--portable"}, "is for the CPU"}};
+  for (const auto& [words, sentence] : faults) {
+    const Finished refused = run(words);
+    EXPECT_EQ(refused.code, 2) << refused.err;
+    EXPECT_NE(refused.err.find(sentence), std::string::npos) << refused.err;
+  }
 }
 
 TEST_F(RunTest, DraftsDoNotChangeTheText) {

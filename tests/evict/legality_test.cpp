@@ -72,8 +72,31 @@ const std::vector<Example>& examples() {
        [](PlanTarget& t) { t.positions = PositionKind::kAlibi; }},
       {"recall: type", "h2o:recall=4", sum,
        [](PlanTarget& t) { t.shape.geometry = HeadGeometry::uniform(2, 2, 40, 40); }},
-      {"recall: one sequence", "h2o:recall=4", sum, [](PlanTarget& t) { t.shares_steps = true; }},
+      {"recall: one sequence", "h2o:recall=4", sum},
       {"recall: drafts", "snapkv:recall=4", snapkv(), [](PlanTarget& t) { t.draft_max = 4; }},
+      {"lossless: policy", "full:lossless=true"},
+      {"lossless: positions", "streaming:lossless=true"},
+      {"lossless: mechanism", "ems:lossless=true"},
+      {"lossless: one sequence", "h2o:lossless=true", sum},
+      {"lossless: two caches", "h2o:lossless=true", sum},
+      {"lossless: device", "h2o:lossless=true", sum,
+       [](PlanTarget& t) {
+         t.beside_full = true;
+         t.shape.pages = false;
+       }},
+      {"lossless: windows", "h2o:lossless=true", sum,
+       [](PlanTarget& t) {
+         t.beside_full = true;
+         t.shape.geometry = t.shape.geometry.with_windows(std::vector<std::int32_t>{INT32_MAX, 24});
+       }},
+      {"lossless: state", "h2o:lossless=true", sum,
+       [](PlanTarget& t) {
+         t.beside_full = true;
+         t.shape.state_floats = 8;
+       }},
+      {"lossless: whole steps", "snapkv:lossless=true", snapkv(),
+       [](PlanTarget& t) { t.beside_full = t.layerwise = true; }},
+      {"pin=prompt: known prompt", "h2o:pin=prompt", sum},
       {"scorer: policy", "h2o:scorer=file", sum},
       {"look ahead: positions", "expected-attention:positions=cache", {.query_moments = QueryMoments{}}},
       {"query moments: keys", "expected-attention", {.query_moments = QueryMoments{}}},
@@ -125,7 +148,7 @@ const std::vector<Example>& examples() {
       {"host pages", "peak", {.attention_max = AttentionMax{}}, [](PlanTarget& t) { t.shape.pages = false; }},
       {"rows: one rotation", "compact-shift", keys},
       {"split: file beside the model", "duo", {}},
-      {"shared steps: a cache", "window-recompute", {}, [](PlanTarget& t) { t.shares_steps = true; }},
+      {"shared steps: a cache", "window-recompute", {}},
       {"shared pages: one size", "streaming:rerotate=cached-half", {}, [](PlanTarget& t) { t.shares_pages = true; }},
       {"match: own caches", "snapkv:mechanism=match", {}, [](PlanTarget& t) { t.shares_layers = true; }},
       {"drafts: a cache", "window-recompute", {}, [](PlanTarget& t) { t.draft_max = 4; }},

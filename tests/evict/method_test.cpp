@@ -38,7 +38,7 @@ TEST(Method, Streaming) {
       "overlap=0,refresh=0,evict=before,mechanism=in-place,page=auto,page-score=mean,gamma=4,tau=0.6,similarity="
       "clipped,merged-key=unit,"
       "zero-class=off,join=class,merge-position=representative,references=32,positions=cache,rerotate=auto,"
-      "recall=0,recall-type=q4,recall-max=65536,"
+      "recall=0,recall-type=q4,recall-max=65536,lossless=false,"
       "scorer=auto,cache=on,window=auto,pooling=auto,kernel=auto,chunk=auto,part=auto,score=auto,per=auto");
 }
 
@@ -52,7 +52,7 @@ TEST(Method, FullIsUnbounded) {
       "refresh=0,evict=before,mechanism=in-place,page=auto,page-score=mean,gamma=4,tau=0.6,similarity=clipped,merged-"
       "key=unit,zero-class=off,"
       "join=class,merge-position=representative,references=32,positions=original,rerotate=auto,"
-      "recall=0,recall-type=q4,recall-max=65536,"
+      "recall=0,recall-type=q4,recall-max=65536,lossless=false,"
       "scorer=auto,cache=on,window=auto,pooling=auto,kernel=auto,chunk=auto,part=auto,score=auto,per=auto");
 }
 
@@ -65,7 +65,7 @@ TEST(Method, EveryKeyIsReadAndSpelledOut) {
       "overlap=5,refresh=1,evict=after,mechanism=gather,page=24,page-score=norms,gamma=3,tau=0.25,similarity=product,"
       "merged-key=mean,"
       "zero-class=on,join=next,merge-position=own,references=24,positions=cache,rerotate=cached-half,"
-      "recall=4,recall-type=q8_0,recall-max=512,"
+      "recall=4,recall-type=q8_0,recall-max=512,lossless=true,"
       "scorer=auto,cache=off,window=16,pooling=avg,kernel=5,chunk=8,part=32,score=local,per=head";
   const Method m = parse_method(text);
   EXPECT_EQ(m.policy, "recent");
@@ -91,6 +91,7 @@ TEST(Method, EveryKeyIsReadAndSpelledOut) {
   EXPECT_EQ(m.recall, 4);
   EXPECT_EQ(m.recall_type, CacheType::kQ8_0);
   EXPECT_EQ(m.recall_max, 512);
+  EXPECT_TRUE(m.lossless);
   EXPECT_EQ(m.similarity, Similarity::kProduct);
   EXPECT_EQ(m.merged_key, MergedKey::kMean);
   EXPECT_TRUE(m.zero_class);
@@ -194,7 +195,8 @@ TEST(Method, StringsThatCannotBeRead) {
        "slack, "
        "max-drop, "
        "overlap, refresh, evict, mechanism, page, page-score, gamma, tau, similarity, merged-key, zero-class, join, "
-       "merge-position, references, positions, rerotate, recall, recall-type, recall-max, scorer, cache, window, "
+       "merge-position, references, positions, rerotate, recall, recall-type, recall-max, lossless, scorer, cache, "
+       "window, "
        "pooling, "
        "kernel, chunk, part, score or per"},
       {"streaming:budget=many", "budget 'many' is not a whole number: use 0 to 1073741824"},
@@ -204,6 +206,7 @@ TEST(Method, StringsThatCannotBeRead) {
       {"streaming:every=-1", "every -1 is out of range: use 0 to 1073741824"},
       {"streaming:mechanism=inplace",
        "unknown mechanism 'inplace': use in-place, shift, gather, block, append, merge or match"},
+      {"h2o:lossless=on", "unknown lossless 'on': use false or true"},
       {"streaming:positions=true", "unknown positions 'true': use original, cache or auto"},
       {"streaming:rerotate=early",
        "unknown rerotate 'early': use auto, two-query, fused, cached-half, recompute or delta"},
@@ -275,10 +278,19 @@ TEST(Method, Pins) {
   EXPECT_EQ(get_option(more, "pin"), "2-11+30-39");
   Method full = parse_method("full");
   add_pins(full, std::vector<PositionRange>{{0, 9}});  // keeps all tokens anyway
+  for (const char* text : {"prompt", "prompt+20-29"})
+    EXPECT_EQ(pins_of(("h2o:pin=" + std::string(text)).c_str()), text);
+  EXPECT_EQ(pins_of("h2o:pin=20-29+prompt+0-3"), "prompt+0-3+20-29");
+  EXPECT_EQ(pins_of("h2o:pin=prompt,pin=0-3"), "0-3");
+  Method prompt = parse_method("h2o:pin=prompt+20-29"), none = parse_method("h2o:pin=4-5");
+  pin_prompt(prompt, 22);
+  pin_prompt(none, 22);
+  EXPECT_EQ(get_option(prompt, "pin"), "0-29");
+  EXPECT_EQ(get_option(none, "pin"), "4-5");
   EXPECT_EQ(full, parse_method("full"));
 
   const auto fault = [](const std::string& text) { return error_of([&] { validate(parse_method(text)); }); };
-  EXPECT_EQ(fault("h2o:pin=5"), "pin '5' is no span of positions: use FIRST-LAST, as in 0-99+200-219");
+  EXPECT_EQ(fault("h2o:pin=5"), "pin '5' is no span of positions: use prompt, or FIRST-LAST, as in 0-99+200-219");
   EXPECT_EQ(fault("h2o:pin=9-5"), "pin '9-5': the last position is before the first");
   EXPECT_EQ(fault("h2o:pin=0-1073741824"), "pin 1073741824 is out of range: use 0 to 1073741823");
   EXPECT_EQ(

@@ -1,4 +1,6 @@
 // Pinned prompts, budgets in bytes and the method auto in requests.
+#include <fmt/format.h>
+
 #include "tests/server/server_fixture.h"
 
 namespace palimpsest::testing {
@@ -73,9 +75,33 @@ TEST(CacheMethod, APinnedPromptOfACompletion) {
   EXPECT_EQ(method_of(server.answer(kText, with({{"budget", 32}, {"pin", "2-3+9-12"}}))),
             "streaming:budget=32,pin=2-3+9-12");
   EXPECT_EQ(method_of(server.answer(kText, with({{"method", "full"}, {"pin", true}}))), "full");
+  EXPECT_EQ(method_of(server.answer(kText, with({{"budget", 32}, {"pin", "prompt"}}))), "streaming:budget=32,pin=0-5");
+  EXPECT_EQ(method_of(server.answer(kText, with("streaming:budget=32,pin=prompt"))), "streaming:budget=32,pin=0-5");
   const auto [code, message] = server.refusal(kText, with({{"budget", 6}, {"pin", true}}));
   EXPECT_EQ(code, 400);
   EXPECT_NE(message.find("budget 6 is below sinks 6"), std::string::npos) << message;
+}
+
+// All messages, not the system prompt alone; each turn has its own pins.
+TEST(CacheMethod, AChatMayPinItsWholePrompt) {
+  Running server(with_histories());
+  const auto usage = chat(server, {{"method", "h2o"}, {"budget", 500}, {"pin", "prompt"}});
+  for (const Json& one : usage)
+    EXPECT_EQ(one["cache_method"], fmt::format("h2o:budget=500,pin=0-{}", one["prompt_tokens"].get<int>() - 1));
+  const Json messages = {{{"role", "user"}, {"content", "Hello"}}};
+  const auto [code, message] =
+      server.refusal(kChat, {{"messages", messages}, {"cache", {{"method", "h2o"}, {"budget", 4}, {"pin", "prompt"}}}});
+  EXPECT_EQ(code, 400);
+  EXPECT_NE(message.find("raise it to at least"), std::string::npos) << message;
+}
+
+TEST(CacheMethod, WhatNeedsASequenceOfItsOwnIsRefused) {
+  Running server;
+  for (const char* method : {"h2o:recall=2", "h2o:lossless=true"}) {
+    const auto [code, message] = server.refusal(kText, {{"prompt", "Once"}, {"max_tokens", 4}, {"cache", method}});
+    EXPECT_EQ(code, 400);
+    EXPECT_NE(message.find("is for one sequence"), std::string::npos) << message;
+  }
 }
 
 TEST(CacheMethod, BudgetsInBytes) {

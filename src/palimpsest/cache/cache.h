@@ -155,6 +155,9 @@ class Cache {
   // if this cache evicted none, and either all tokens are present and inside the windows of `kind`, or windows,
   // and mechanism are equal (reuse of slots after window drops depends on them).
   bool compatible_with(const CacheOptions& kind) const;
+  // Tokens in `range` that both hold get the keys and values of `like`. Throws Error when out of memory.
+  // Requires: the same geometry, size of pages and rotated halves; both with `pages`; no change is prepared.
+  void copy_rows(const Cache& like, PositionRange range);
   std::unique_ptr<Cache> fork();      // a new cache that shares all pages of this one
   bool nothing_evicted() const;       // every table still has every token
   std::vector<PageId> pages() const;  // the pages held, of all heads

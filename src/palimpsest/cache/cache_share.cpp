@@ -3,6 +3,7 @@
 #include <cassert>
 
 #include "palimpsest/cache/cache.h"
+#include "palimpsest/cache/relocate_rows.h"
 
 namespace palimpsest {
 namespace {
@@ -145,6 +146,29 @@ void Cache::make_exclusive(int t, int page) {
   for_each_head_of(
       t, [&](std::vector<PageId>& blocks) { blocks[at(page)] = pool_->make_exclusive(blocks[at(page)], tokens); });
   clear_shared(t, page);
+}
+
+void Cache::copy_rows(const Cache& like, PositionRange range) {
+  assert(options_.pages && like.options_.pages && !pending_.open);
+  if (range.empty()) return;
+  std::vector<int> from, to;
+  std::vector<Move> moves;
+  const SlotTable* listed = nullptr;  // in `from`
+  for (int head = 0; head < heads(); ++head) {
+    const SlotTable &source = like.table(like.table_of(head)), &target = table(table_of(head));
+    if (listed != &source) from.clear(), source.append_slots(range, from);
+    listed = &source;
+    to.clear(), moves.clear();
+    target.append_slots(range, to);
+    for (auto old = from.begin(); const int slot : to) {  // both oldest first
+      while (old != from.end() && source.position(*old) < target.position(slot)) ++old;
+      if (old != from.end() && source.position(*old) == target.position(slot)) moves.push_back({*old, slot});
+    }
+    const int shared = shared_page_count_;
+    for (const Move& move : moves) make_exclusive(table_of(head), move.to / options_.page_size);
+    if (shared_page_count_ != shared) refresh_views();
+    relocate_rows(view(options_.geometry.layer_of(head)), like.head(head).page, this->head(head).page, moves);
+  }
 }
 
 void Cache::make_exclusive() {

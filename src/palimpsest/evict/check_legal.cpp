@@ -8,8 +8,9 @@ namespace palimpsest {
 std::span<const Requirement> requirements() {
   static const std::vector<Requirement> all = [] {
     std::vector<Requirement> rows;
-    for (const auto part : {general_requirements(), draft_requirements(), layerwise_requirements(),
-                            match_requirements(), recall_requirements(), position_requirements()})
+    for (const auto part :
+         {general_requirements(), draft_requirements(), layerwise_requirements(), match_requirements(),
+          recall_requirements(), lossless_requirements(), position_requirements()})
       rows.insert(rows.end(), part.begin(), part.end());
     return rows;
   }();
@@ -36,6 +37,10 @@ void check_legal(Scope scope, const Candidate& candidate) {
 
 void validate(const Method& method) {
   check_legal(Scope::kMethod, {.method = method});
+}
+
+void check_shares_steps(const Method& method) {
+  check_legal(Scope::kShared, {.method = method});
 }
 
 }  // namespace palimpsest

@@ -431,6 +431,11 @@ constexpr auto kTable = std::to_array<Requirement>({
     // Models, devices, caches.
     {Scope::kTarget, "chunk: range", always, [](C c) { return c.target->chunk >= 1; },
      [](C c) { return fmt::format("chunk {}: give at least 1 token", c.target->chunk); }},
+    {Scope::kTarget, "pin=prompt: known prompt", [](C c) { return c.method.protection.prompt; }, never,
+     [](C) -> std::string {
+       return "pin=prompt is for run, chat and requests to a server, where the prompt is known: pin positions here, as "
+              "in pin=0-99";
+     }},
     {Scope::kTarget, "cache positions: not learned",
      [](C c) { return c.method.positions != Positions::kOriginal && c.method.cache && c.method.evicts(); },
      [](C c) { return c.target->positions != PositionKind::kLearned; },
@@ -508,8 +513,7 @@ constexpr auto kTable = std::to_array<Requirement>({
            "MODEL`, or give split=FILE",
            c.method.split.text());
      }},
-    {Scope::kTarget, "shared steps: a cache", [](C c) { return c.target->shares_steps; },
-     [](C c) { return c.method.cache; },
+    {Scope::kShared, "shared steps: a cache", always, [](C c) { return c.method.cache; },
      [](C c) {
        return fmt::format("method {} has no cache and cannot share steps with other sequences", c.method.name);
      }},

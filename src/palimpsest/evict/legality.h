@@ -4,6 +4,7 @@
 //   scope     decided from                                    checked when
 //   kMethod   the method alone                                it is parsed and validated
 //   kPolicy   ... and its policy's signals                    an evictor or a plan is made
+//   kShared   the method alone, if sequences share steps      a plan is made for such; a server starts
 //   kTarget   ... and the model, the device, the cache        a plan is made (evict/method_plan.h)
 //   kHead     ... and the budget of one head                  a plan is made
 //   kRequest  ... and the lengths of a request                it is submitted (MethodPlan::check_request)
@@ -41,7 +42,7 @@ struct Candidate {  // fields that a scope does not use may be missing
   long long tokens = 0;           // kRequest: max tokens of a head in an eviction
 };
 
-enum class Scope { kMethod, kPolicy, kTarget, kHead, kRequest };
+enum class Scope { kMethod, kPolicy, kShared, kTarget, kHead, kRequest };
 
 struct Requirement {
   Scope scope;
@@ -56,11 +57,14 @@ std::span<const Requirement> draft_requirements();      // of PlanTarget::draft_
 std::span<const Requirement> layerwise_requirements();  // of PlanTarget::layerwise
 std::span<const Requirement> match_requirements();      // of mechanism match
 std::span<const Requirement> recall_requirements();     // of Method::recall
+std::span<const Requirement> lossless_requirements();   // of Method::lossless
 std::span<const Requirement> position_requirements();   // of Method::positions and rerotate
 
 bool is_legal(Scope scope, const Candidate& candidate);
 // Throws Error with the sentence of the first row of the scope that is required and not offered.
 void check_legal(Scope scope, const Candidate& candidate);
+// Throws Error if no sequence that shares its steps with others, as those of a server, can have the method.
+void check_shares_steps(const Method& method);
 
 // Multiplications of an eviction that compares tokens with each other, where others wait for it: 2 s on two cores.
 inline constexpr double kMaxComparisons = 0x1p36;

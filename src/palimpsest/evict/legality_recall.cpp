@@ -56,7 +56,7 @@ constexpr auto kRecall = std::to_array<Requirement>({
        return fmt::format("recall-type={} needs heads whose widths are multiples of {}: use recall-type=f16",
                           get_option(c.method, "recall-type"), kv_format(c.method.recall_type).group);
      }},
-    {Scope::kTarget, "recall: one sequence", recalls, [](C c) { return !c.target->shares_steps; },
+    {Scope::kShared, "recall: one sequence", recalls, [](C) { return false; },
      [](C) -> std::string {
        return "recall is for one sequence (run, chat, eval): batches and the server have no second tier yet; leave it "
               "out";

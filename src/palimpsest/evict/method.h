@@ -87,6 +87,8 @@ struct Protection {
   // Positions that are never evicted: sorted, disjoint, not adjacent. Each counts in the budget, also before it is
   // read.
   std::vector<PositionRange> pins = {};
+  // pin=prompt: the prompt, whose positions pin_prompt() sets. A plan needs them.
+  bool prompt = false;
   bool operator==(const Protection&) const = default;
 };
 inline constexpr int kMaxPins = 64;
@@ -143,8 +145,11 @@ struct Method {
   int recall = 0;
   CacheType recall_type = CacheType::kQ4;  // of keys and values in that tier
   int recall_max = 65536;                  // max tokens of a head in it; then the oldest page is replaced
-  int references = 32;                     // mechanism match: the last queries to whose attention outputs it fits
-  std::string scorer = "auto";             // policies trained on a model: file of weights; "auto": beside the model's
+  // The method's cache only drafts; a second cache of the same text, which keeps all tokens, verifies: the text is that
+  // of method full (engine/speculation/lossless_drafter.h).
+  bool lossless = false;
+  int references = 32;          // mechanism match: the last queries to whose attention outputs it fits
+  std::string scorer = "auto";  // policies trained on a model: file of weights; "auto": beside the model's
   bool cache = true;  // false: no cache; sinks + the newest tokens are recomputed for every token (a baseline)
 
   bool operator==(const Method&) const = default;
@@ -216,6 +221,8 @@ std::string spell_short(const Method& method);    // its preset and the keys tha
 std::string spell_changes(const Method& method);  // the keys that differ from `full`, without a name; may be ""
 // Positions that a method should also pin. Throws Error for more than kMaxPins spans. Not for methods without a policy.
 void add_pins(Method& method, std::span<const PositionRange> pins);
+// pin=prompt, once the prompt is known to be so many tokens. No effect on other methods. Throws Error as add_pins().
+void pin_prompt(Method& method, Position tokens);
 // The protected tokens, "4 sinks, 300 pinned and the newest 32"; "" if the method never evicts.
 std::string spell_protection(const Method& method);
 

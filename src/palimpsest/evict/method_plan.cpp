@@ -110,6 +110,7 @@ MethodPlan::MethodPlan(const Method& method, PlanTarget target)
   check_legal(Scope::kPolicy, {.method = method_, .signals = signals_});
   rule_ = attention_rule(method_, target_.positions);
   Candidate all{.method = method_, .signals = signals_, .target = &target_, .rule = rule_};
+  if (target_.shares_steps) check_shares_steps(method_);
   check_legal(Scope::kTarget, all);
   budgets_ = head_budgets(all);
   all.page_size = target_.shape.page_size;

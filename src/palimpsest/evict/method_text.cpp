@@ -38,6 +38,7 @@ constexpr auto kTypes = [] {
 }();
 constexpr std::array<Text, 2> kEvict = {"before", "after"};
 constexpr std::array<Text, 2> kSwitch = {"off", "on"};
+constexpr std::array<Text, 2> kTruth = {"false", "true"};
 
 struct Key {
   Text name, values, meaning;
@@ -103,27 +104,36 @@ constexpr auto get_share = [](const Method& m, Text) {
                                     : std::to_string(share.tokens);
 };
 
-// "0-99+200-219": first and last position of each span.
+PositionRange parse_span(Text key, Text span) {
+  const auto dash = span.find('-');
+  if (dash == Text::npos)
+    fail("{} '{}' is no span of positions: use prompt, or FIRST-LAST, as in 0-99+200-219", key, span);
+  const Position first = parse_integer(span.substr(0, dash), key, 0, kMaxTokens - 1);
+  const Position last = parse_integer(span.substr(dash + 1), key, 0, kMaxTokens - 1);
+  if (last < first) fail("{} '{}': the last position is before the first", key, span);
+  return {first, last + 1};
+}
+
+// "0-99+200-219": first and last position of each span; "prompt" instead of a span.
 void set_pins(Method& m, Text key, Text value) {
   m.protection.pins.clear();
+  m.protection.prompt = false;
   if (value == "none") return;
   std::vector<PositionRange> pins;
   while (true) {
     const auto plus = value.find('+');
     const Text span = value.substr(0, plus);
-    const auto dash = span.find('-');
-    if (dash == Text::npos) fail("{} '{}' is no span of positions: use FIRST-LAST, as in 0-99+200-219", key, span);
-    const Position first = parse_integer(span.substr(0, dash), key, 0, kMaxTokens - 1);
-    const Position last = parse_integer(span.substr(dash + 1), key, 0, kMaxTokens - 1);
-    if (last < first) fail("{} '{}': the last position is before the first", key, span);
-    pins.push_back({first, last + 1});
+    if (span == "prompt")
+      m.protection.prompt = true;
+    else
+      pins.push_back(parse_span(key, span));
     if (plus == Text::npos) break;
     value.remove_prefix(plus + 1);
   }
   m.protection.pins = merged(std::move(pins));
 }
 std::string get_pins(const Method& m, Text) {
-  std::string out;
+  std::string out = m.protection.prompt ? "prompt" : "";
   for (const PositionRange& pin : m.protection.pins)
     out += fmt::format("{}{}-{}", out.empty() ? "" : "+", pin.first, pin.last - 1);
   return out.empty() ? "none" : out;
@@ -158,7 +168,7 @@ constexpr std::array kKeys = {
         set_share<&Protection::sinks>, get_share<&Protection::sinks>},
     Key{"recent", "TOKENS|0.1", "newest tokens, never evicted; 0.1 or half: a share of the budget",
         set_share<&Protection::recent>, get_share<&Protection::recent>},
-    Key{"pin", "FIRST-LAST+...", "spans of positions, never evicted: 0-99+200-219; none", set_pins, get_pins},
+    Key{"pin", "FIRST-LAST+...", "spans of positions, never evicted: 0-99+200-219; prompt; none", set_pins, get_pins},
     Key{"schedule", "WHEN", "step; prompt: once, at its end; prompt+step: from its end on; page: by page",
         set_choice<&Method::schedule, kSchedules>, get_choice<&Method::schedule, kSchedules>},
     Key{"prompt-max", "TOKENS|auto", "prompt+step: max tokens held of a prompt; 0: all; auto: the trained context",
@@ -217,6 +227,8 @@ constexpr std::array kKeys = {
         set_choice<&Method::recall_type, kTypes>, get_choice<&Method::recall_type, kTypes>},
     Key{"recall-max", "TOKENS", "recall: max evicted tokens held of each head; then the oldest go",
         set_count<&Method::recall_max, 16>, get_count<&Method::recall_max>},
+    Key{"lossless", "true|false", "true: this cache only drafts, a cache of all tokens verifies: the text of full",
+        set_choice<&Method::lossless, kTruth>, get_choice<&Method::lossless, kTruth>},
     Key{"scorer", "auto|FILE", "of a policy made for one model; auto: NAME.scorer, .kvzap, ... by NAME.gguf",
         [](Method& m, Text, Text value) { m.scorer = value; }, [](const Method& m, Text) { return m.scorer; }},
     Key{"cache", "on|off", "off: baseline that recomputes the last `budget` tokens for every token",
@@ -269,6 +281,13 @@ void add_pins(Method& method, std::span<const PositionRange> pins) {
   for (const PositionRange& pin : pins)
     if (!pin.empty()) all.push_back(pin);
   method.protection.pins = merged(std::move(all));
+}
+
+void pin_prompt(Method& method, Position tokens) {
+  if (!method.protection.prompt) return;
+  method.protection.prompt = false;
+  const PositionRange prompt{0, tokens};
+  add_pins(method, {&prompt, 1});
 }
 
 std::string get_option(const Method& method, Text key) {

@@ -28,6 +28,7 @@ struct PlanTarget {
   int vocabulary = 0;               // logits of each draft
   bool shares_steps = false;        // batched with other sequences
   bool shares_pages = false;        // ... whose pages are from the same pool
+  bool beside_full = false;         // another cache holds all tokens of the text (Method::lossless)
   // Files of the splits `duo` and `profile`; empty: there is none.
   std::string streaming_head_file = {}, profile_file = {};
   // For policies with Signals::model; empty: the plan only computes bytes, and no evictor can be made from it.

@@ -62,8 +62,7 @@ std::vector<float> read_scorer(const ScorerFormat& format, const PolicyModel& mo
   return weights;
 }
 
-void write_scorer(const std::string& path, const ScorerFormat& format, const PolicyModel& model,
-                  std::span<const float> weights) {
+std::string scorer_bytes(const ScorerFormat& format, const PolicyModel& model, std::span<const float> weights) {
   assert(format.magic.size() == sizeof(Magic) && weights.size() == at(model.heads) * format.floats);
   std::vector<std::byte> bytes;
   ByteWriter out([&](std::span<const std::byte> data) { bytes.insert(bytes.end(), data.begin(), data.end()); });
@@ -76,12 +75,12 @@ void write_scorer(const std::string& path, const ScorerFormat& format, const Pol
   Checksum sum;
   sum.add(bytes);
   out.put(sum.value());
-  NewFile file(path);
-  file.write(bytes);
-  file.commit();
-  // As the model beside it: others may run it.
-  using std::filesystem::perms;
-  std::filesystem::permissions(path, perms::owner_read | perms::owner_write | perms::group_read | perms::others_read);
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+void write_scorer(const std::string& path, const ScorerFormat& format, const PolicyModel& model,
+                  std::span<const float> weights) {
+  write_new_file(path, scorer_bytes(format, model, weights));
 }
 
 }  // namespace palimpsest

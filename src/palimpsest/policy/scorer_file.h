@@ -20,6 +20,8 @@ struct ScorerFormat {
 
 // The weights, [KV heads of all layers][format.floats]. Throws Error: missing, damaged, or of another model.
 std::vector<float> read_scorer(const ScorerFormat& format, const PolicyModel& model);
+// The bytes of such a file.
+std::string scorer_bytes(const ScorerFormat& format, const PolicyModel& model, std::span<const float> weights);
 // Throws Error: the file cannot be written.
 void write_scorer(const std::string& path, const ScorerFormat& format, const PolicyModel& model,
                   std::span<const float> weights);

@@ -36,6 +36,11 @@ struct Generation {
   Finish finish = Finish::kFailed;    // kEnd, kLength, kStopped, kCancelled
   std::vector<TokenId> written = {};  // all tokens, if GenerateOptions::keep
   DraftCounts drafts;                 // of this text
+  // Tokens after the first for each of the session's steps: 1 without drafts.
+  double tokens_per_pass() const {
+    const long long more = tokens - 1, passes = more - drafts.accepted;
+    return passes > 0 ? static_cast<double>(more) / static_cast<double>(passes) : 1;
+  }
   TokenId unread = -1;  // the last token, if the model has not read it: the next prompt starts with it. -1: none
 };
 

@@ -112,12 +112,15 @@ class Sequence {
 
   bool repeats() const { return plan_->signals().repeat; }  // the model reads a prompt twice
 
-  // Shares the pages of `kept`, as if this sequence had read its tokens (Cache::share).
+  // Shares the pages of `kept`, as if this sequence had read its tokens, or the first `tokens` of them (Cache::share).
   // Requires: a method with a cache; at least PrefixKey::window tokens of the prompt follow.
-  void continue_from(Cache& kept);
+  void continue_from(Cache& kept, Position tokens = kEndOfText);
   // Continues as the sequence that had this cache and state(). `in_prompt`: the next tokens belong to the prompt that
   // it read last. Requires: that sequence had the same method, with a cache.
   void continue_from(Cache& kept, std::span<const std::byte> state, bool in_prompt);
+  // Tokens in `range` that both caches hold get the keys and values of `like`. Throws Error, std::bad_alloc.
+  // Requires: both are caches of one model with the same types and size of pages.
+  void copy_rows(const Cache& like, PositionRange range) { cache_->copy_rows(like, range); }
   bool in_prompt() const { return stage_ == Stage::kPrompt || continues_; }
   std::vector<std::byte> state() const;                  // what it needs besides its cache
   Cache& cache() { return *cache_; }                     // to share it

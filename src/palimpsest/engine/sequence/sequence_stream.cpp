@@ -7,10 +7,11 @@
 
 namespace palimpsest {
 
-void Sequence::continue_from(Cache& kept) {
+void Sequence::continue_from(Cache& kept, Position tokens) {
   assert(options_.method.cache);
   cache_->share(kept);
-  evictor_.scorer().continue_window(kept.next(), options_.chunk);
+  if (tokens < kept.next()) cache_->drop(tokens, kEndOfText);
+  evictor_.scorer().continue_window(cache_->next(), options_.chunk);
   continues_ = true;
   // Scores of another method's policy are not valid for this one.
   const Signals& signals = plan_->signals();

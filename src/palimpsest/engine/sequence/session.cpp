@@ -20,17 +20,14 @@ Session::Session(std::shared_ptr<Decoder> decoder, const SessionOptions& options
     : Session(decoder, options, std::make_shared<MethodPlan>(options.method, plan_target(*decoder, options))) {}
 
 Session::Session(std::shared_ptr<Decoder> decoder, const SessionOptions& options,
-                 std::shared_ptr<const MethodPlan> plan)
-    : loop_(std::move(decoder)), sequence_(loop_.decoder(), options, plan, workers_for(loop_.decoder(), *plan)) {
+                 std::shared_ptr<const MethodPlan> plan, std::shared_ptr<PagePool> pool)
+    : loop_(std::move(decoder)),
+      sequence_(loop_.decoder(), options, plan, workers_for(loop_.decoder(), *plan), std::move(pool)) {
   share_.sequence = &sequence_;
 }
 
 Session::Session(const Session& like, const std::shared_ptr<PagePool>& pool)
-    : loop_(like.loop_.shared_decoder()),
-      sequence_(loop_.decoder(), like.options(), like.sequence_.shared_plan(),
-                workers_for(loop_.decoder(), like.sequence_.plan()), pool) {
-  share_.sequence = &sequence_;
-}
+    : Session(like.shared_decoder(), like.options(), like.sequence_.shared_plan(), pool) {}
 
 std::span<const float> Session::step() {
   StepShare* const share = &share_;

@@ -15,7 +15,9 @@ class Session {
  public:
   Session(std::shared_ptr<Decoder> decoder, const SessionOptions& options);  // throws Error
   // Requires: `plan` is of plan_target(*decoder, options).
-  Session(std::shared_ptr<Decoder> decoder, const SessionOptions& options, std::shared_ptr<const MethodPlan> plan);
+  // `pool`: shared with another session (Sequence::continue_from); nullptr: its own.
+  Session(std::shared_ptr<Decoder> decoder, const SessionOptions& options, std::shared_ptr<const MethodPlan> plan,
+          std::shared_ptr<PagePool> pool = nullptr);
 
   // Called after each chunk with the number of tokens read (layer by layer: the share of the work, in tokens);
   // returning false stops. A prompt that is read layer by layer cannot be continued then: clear() the session.
@@ -78,6 +80,7 @@ class Session {
   const Sequence& sequence() const { return sequence_; }
   const Cache& cache() const { return sequence_.cache(); }
   const Decoder& decoder() const { return loop_.decoder(); }
+  const std::shared_ptr<Decoder>& shared_decoder() const { return loop_.shared_decoder(); }
   const Method& method() const { return sequence_.options().method; }
   const SessionOptions& options() const { return sequence_.options(); }
   const EvictionTimes& times() const { return sequence_.times(); }

@@ -24,6 +24,7 @@ PlanTarget plan_target(const Hyperparameters& hyper, const SessionOptions& optio
   target.layerwise = options.layerwise;
   target.width = hyper.width;
   target.draft_max = options.draft_max;
+  target.beside_full = options.beside_full;
   target.vocabulary = hyper.vocabulary;
   target.streaming_head_file = hyper.streaming_head_file;
   target.profile_file = hyper.profile_file;

@@ -19,6 +19,7 @@ struct SessionOptions {
   int chunk = kDefaultChunk;     // tokens of a prompt per step
   bool layerwise = false;        // read prompts layer by layer (PlanTarget::layerwise)
   int draft_max = 0;             // max drafts in a step; 0: none. Models with large query groups have fewer
+  bool beside_full = false;      // PlanTarget::beside_full
   std::size_t memory_limit = 0;  // max bytes of keys and values; more throws Error. 0: unlimited
   std::size_t auto_memory = 0;   // max bytes of the sequence with budget auto; 0: unlimited
   bool keep_weights = false;     // keep the attention weights of decode steps: Sequence::kept_weights(). CPU path only

@@ -17,6 +17,7 @@ class DraftLength {
   int next();
   // The result of a step with drafts.
   void add(int drafts, int accepted);
+  void set_price(DraftPrice price) { price_ = std::move(price); }
   // The estimated probability that a draft is accepted if those before it do.
   double acceptance() const { return accepted_ / (accepted_ + rejected_); }
 

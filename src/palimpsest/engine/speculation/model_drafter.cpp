@@ -37,8 +37,11 @@ void check_forgets(const MethodPlan& plan) {
 }  // namespace
 
 ModelDrafter::ModelDrafter(std::shared_ptr<Decoder> decoder, const SessionOptions& options, float min_probability)
-    : session_(std::move(decoder), options), min_probability_(min_probability) {
-  check_forgets(session_.sequence().plan());
+    : ModelDrafter(std::make_unique<Session>(std::move(decoder), options), min_probability) {}
+
+ModelDrafter::ModelDrafter(std::unique_ptr<Session> session, float min_probability)
+    : session_(std::move(session)), min_probability_(min_probability) {
+  check_forgets(session_->sequence().plan());
 }
 
 void ModelDrafter::append(std::span<const TokenId> tokens) {
@@ -54,7 +57,7 @@ std::span<const TokenId> ModelDrafter::draft(int max) {
     failure_ = error.what();
     spdlog::warn("no more drafts: draft model: {}", failure_);
     unread_.clear();
-    session_.clear();
+    session_->clear();
   }
   return drafts_;
 }
@@ -72,21 +75,21 @@ void ModelDrafter::draft_more(int max) {
     if (probability < min_probability_) break;
     drafts_.push_back(token);
     if (std::ssize(drafts_) == max) break;
-    logits = session_.decode(token);
+    logits = session_->decode(token);
     ahead_.push_back(token);
   }
 }
 
 // The newest tokens of the session.
 void ModelDrafter::forget(std::size_t tokens) {
-  if (tokens > 0) session_.rewind(session_.position() - static_cast<Position>(tokens));
+  if (tokens > 0) session_->rewind(session_->position() - static_cast<Position>(tokens));
 }
 
 // A prompt as such; a few tokens as decode steps, so that methods that evict at a prompt's end need not.
 std::span<const float> ModelDrafter::read(std::span<const TokenId> tokens) {
-  if (session_.position() == 0 || tokens.size() > 64) return session_.prefill(tokens);
+  if (session_->position() == 0 || tokens.size() > 64) return session_->prefill(tokens);
   std::span<const float> logits;
-  for (const TokenId token : tokens) logits = session_.decode(token);
+  for (const TokenId token : tokens) logits = session_->decode(token);
   return logits;
 }
 

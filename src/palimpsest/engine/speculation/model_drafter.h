@@ -11,7 +11,7 @@
 
 namespace palimpsest {
 
-class ModelDrafter final : public Drafter {
+class ModelDrafter : public Drafter {
  public:
   static constexpr float kMinProbability = 0.75F;
 
@@ -20,19 +20,25 @@ class ModelDrafter final : public Drafter {
   // recurrent state.
   ModelDrafter(std::shared_ptr<Decoder> decoder, const SessionOptions& options,
                float min_probability = kMinProbability);
+  ModelDrafter(std::unique_ptr<Session> session, float min_probability);  // throws likewise
 
   void append(std::span<const TokenId> tokens) override;
   // If the model fails (a text longer than its learned positions, a full memory), there are no more drafts.
   std::span<const TokenId> draft(int max) override;
   // Why there are no more drafts; empty: the model has not failed.
   const std::string& failure() const { return failure_; }
+  const Session& session() const { return *session_; }
+
+ protected:
+  Session& session() { return *session_; }
+  // Reads the text's next tokens; returns the logits after the last one. Requires: at least one.
+  virtual std::span<const float> read(std::span<const TokenId> tokens);
 
  private:
   void draft_more(int max);
   void forget(std::size_t tokens);
-  std::span<const float> read(std::span<const TokenId> tokens);
 
-  Session session_;
+  std::unique_ptr<Session> session_;
   float min_probability_;
   std::vector<TokenId> unread_;  // of the text
   std::vector<TokenId> ahead_;   // drafts that the session has read after the text

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "palimpsest/engine/speculation/draft_length.h"
+#include "palimpsest/engine/speculation/draft_times.h"
 #include "palimpsest/engine/speculation/drafter.h"
 
 namespace palimpsest {
@@ -20,6 +21,9 @@ struct DraftOptions {
       true;  // fewer drafts, or none, while they do not pay (engine/speculation/draft_length.h); false: always `max`
   // The price of a draft in steps of one token; nullopt: measured (engine/speculation/draft_price.h).
   std::optional<double> price = {};
+  // The price follows the times of this text's own steps (engine/speculation/draft_times.h), unless `price` is given:
+  // of drafts that cost more or less as the text grows.
+  bool timed = false;
 };
 
 struct DraftCounts {
@@ -36,7 +40,9 @@ class Speculation {
   Speculation(std::unique_ptr<Drafter> drafter, const DraftOptions& options, const DraftPrice& price = DraftPrice())
       : drafter_(std::move(drafter)),
         options_(options),
-        length_(options.max, options.price ? DraftPrice(*options.price) : price) {}
+        length_(options.max, options.price ? DraftPrice(*options.price) : price) {
+    options_.timed = options.timed && options.adaptive && !options.price;
+  }
 
   // The text's next tokens: the prompt, then those that were sampled.
   void append(std::span<const TokenId> tokens) { drafter_->append(tokens); }
@@ -47,9 +53,12 @@ class Speculation {
   const DraftCounts& counts() const { return counts_; }
 
  private:
+  int wanted();  // drafts in the next step
+
   std::unique_ptr<Drafter> drafter_;
   DraftOptions options_;
   DraftLength length_;
+  DraftTimes times_;  // DraftOptions::timed
   DraftCounts counts_;
 };
 

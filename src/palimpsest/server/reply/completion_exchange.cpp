@@ -160,8 +160,7 @@ class Exchange {
     for (int i = 0; i < count_; ++i) {
       Request one = request_.request;
       one.prompt = request_.prompts[i / request_.n];
-      const PositionRange pin{0, std::ssize(one.prompt)};
-      if (request_.pin_prompts) add_pins(one.method, {&pin, 1});
+      pin_prompt(one.method, std::ssize(one.prompt));
       // Answer 0 is the same for every `n`.
       if (seed != kRandomSeed) one.sampler.seed = (seed + static_cast<std::uint32_t>(i % request_.n)) % kRandomSeed;
       if (request_.echo_logs) {

@@ -129,9 +129,9 @@ Method parse_cache(const Json& value, const Method& fallback) {
     for (const auto& [key, each] : value.items()) {
       if (key == "method" || each.is_null() || (key == "pin" && each.is_boolean())) continue;
       if (each.is_structured()) fields.refuse(key.c_str(), "must be a number or a string");
-      const std::string text = each.is_string()    ? each.get<std::string>()
-                               : each.is_boolean() ? (each.get<bool>() ? "on" : "off")
-                                                   : each.dump();
+      const std::string text = each.is_string()                         ? each.get<std::string>()
+                               : each.is_boolean() && key != "lossless" ? (each.get<bool>() ? "on" : "off")
+                                                                        : each.dump();
       parse_field(fields.path(key.c_str()), [&] { set_option(method, key, text); });
     }
   }

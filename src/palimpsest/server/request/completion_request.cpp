@@ -123,12 +123,14 @@ ApiError no_model(const std::string& name, const ServedModel& model) {
 CompletionRequest make_request(CompletionInput input, const ServedModel& model) {
   CompletionRequest& out = input.request;
   out.chat = input.chat.has_value();
-  if (input.pins && !out.restore.empty())
+  bool& whole = out.request.method.protection.prompt;
+  if (!out.restore.empty() && !out.has_cache) whole = false;  // the session keeps its method
+  if ((input.pins || whole) && !out.restore.empty())
     fail_field("cache.pin", "'cache.pin' with a restored session: tokens are pinned where the text begins");
   if (out.chat) {
     apply_chat(input, model);
   } else {
-    out.pin_prompts = input.pins;
+    whole = whole || input.pins;
     if (!input.output.schema.empty()) input.output.grammar = grammar_of_schema(input.output);
   }
   if (out.request.max_tokens < 0) out.request.max_tokens = until_context(out, model);

@@ -25,12 +25,11 @@ struct CompletionRequest {
   std::vector<std::string> stop;
   std::string restore, save;  // names of the sessions to restore and to save; empty: none
   bool has_cache = false;     // false: a restored session keeps its method
-  bool pin_prompts = false;   // each prompt is never evicted. In chats: `request.method` pins the system prompt
   bool tokens = false;        // events have the tokens of the answers
   bool progress = false;      // the stream reports how much of the prompt is read
   bool timings = false;       // the parts of the stream have the timings so far
   bool verbose = false;       // the answer has the prompt as the model reads it
-  Request request;            // without a prompt
+  Request request;            // without a prompt; with pin=prompt each one pins its own
   // How the replies of a chat are taken apart; nullptr: they are content only.
   std::shared_ptr<const ReplyFormat> format;
   std::vector<TokenId> reply_tokens;  // control tokens that are part of a reply's text
@@ -42,7 +41,7 @@ struct CompletionInput {
 
   std::optional<ChatInput> chat;  // else the prompts are in `request`
   StructuredOutput output = {};
-  bool pins = false;          // the system prompt, or the whole prompts
+  bool pins = false;          // the system prompt of a chat, or the whole prompts
   bool marks_system = false;  // the system prompt of a chat is pinned as method auto does: if it is small
   bool has_seed = false;      // given by the request
   // The client's names of fields that are checked as a whole, for errors.
