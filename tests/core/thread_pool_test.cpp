@@ -47,6 +47,18 @@ TEST(ThreadPool, ThrowsWhatABodyThrew) {
   }
 }
 
+// A thread that comes late to a loop that has ended must not take an index of the one that is being prepared.
+TEST(ThreadPool, CallsEachIndexOnceInLoopsThatFollowAtOnce) {
+  ThreadPool workers(4);
+  std::vector<std::atomic<int>> calls(64);
+  for (int round = 0; round < 5000; ++round)
+    for (const int count : {3, 64, 2, 7}) {
+      for (auto& each : calls) each = 0;
+      workers.run(count, [&](int i) { ++calls[static_cast<std::size_t>(i)]; });
+      for (int i = 0; i < 64; ++i) ASSERT_EQ(calls[static_cast<std::size_t>(i)], i < count ? 1 : 0) << i << " of " << count;
+    }
+}
+
 // Bodies longer than a thread spins, and pauses between loops: threads and the caller sleep and are woken.
 TEST(ThreadPool, SleepsAndWakes) {
   ThreadPool workers(3);

@@ -94,14 +94,15 @@ bool ThreadPool::wait_for_loop(Thread& thread, std::uint32_t seen) {
 }
 
 // An index is taken only if the loop is still the one whose function was read: a loop does not end, and its function is
-// not replaced, before all its indices have returned.
+// not replaced, before all its indices have returned. A thread that is late, with `next` of a loop that has ended, and
+// sees a part of the following loop, sees also that next_ was closed: its exchange fails.
 void ThreadPool::take_indices() {
   std::uint64_t next = next_.load(std::memory_order_acquire);
   for (;;) {
     const auto index = static_cast<std::uint32_t>(next);
-    const std::uint32_t count = count_.load(std::memory_order_relaxed);
-    const auto call = call_.load(std::memory_order_relaxed);
-    void* const body = body_.load(std::memory_order_relaxed);
+    const std::uint32_t count = count_.load(std::memory_order_acquire);
+    const auto call = call_.load(std::memory_order_acquire);
+    void* const body = body_.load(std::memory_order_acquire);
     if (index >= count) return;
     if (!next_.compare_exchange_weak(next, next + 1, std::memory_order_acq_rel, std::memory_order_acquire)) continue;
     try {
@@ -130,11 +131,13 @@ void ThreadPool::run_loop(int count, const Loop& loop) {
     for (int i = 0; i < count; ++i) loop.call(loop.body, i);
     return;
   }
-  call_.store(loop.call, std::memory_order_relaxed);
-  body_.store(loop.body, std::memory_order_relaxed);
-  count_.store(static_cast<std::uint32_t>(count), std::memory_order_relaxed);
+  const std::uint32_t generation = generation_of(next_.load(std::memory_order_relaxed));
+  next_.store(std::uint64_t{generation} << 32 | UINT32_MAX, std::memory_order_relaxed);  // closed: no index below a count
+  call_.store(loop.call, std::memory_order_release);
+  body_.store(loop.body, std::memory_order_release);
+  count_.store(static_cast<std::uint32_t>(count), std::memory_order_release);
   done_.store(0, std::memory_order_relaxed);
-  next_.store(std::uint64_t{generation_of(next_.load(std::memory_order_relaxed)) + 1} << 32);
+  next_.store(std::uint64_t{generation + 1} << 32);
   for (int i = 0; i + 1 < threads; ++i) others_[i].wake();
   take_indices();
   wait_for_end(static_cast<std::uint32_t>(count));
