@@ -19,7 +19,7 @@ void keep(ggml_tensor* t) {  // its memory is not reused before the graph has ru
   if (t->view_src != nullptr) ggml_set_output(t->view_src);
 }
 
-// The heads of a token are contiguous; tokens may have any stride.
+// Heads and tokens may have any stride.
 std::vector<float> read(const ggml_tensor* t) {
   assert(t->type == GGML_TYPE_F32);
   std::vector<float> out(static_cast<std::size_t>(ggml_nelements(t)));
@@ -27,10 +27,13 @@ std::vector<float> read(const ggml_tensor* t) {
     ggml_backend_tensor_get(t, out.data(), 0, ggml_nbytes(t));
     return out;
   }
-  const auto row = static_cast<std::size_t>(t->ne[0] * t->ne[1]);
-  assert(t->nb[1] == static_cast<std::size_t>(t->ne[0]) * sizeof(float) && t->ne[3] == 1);
+  assert(t->ne[3] == 1);
+  const auto width = static_cast<std::size_t>(t->ne[0]), heads = static_cast<std::size_t>(t->ne[1]);
+  const bool whole = t->nb[1] == width * sizeof(float);  // a token's heads are contiguous
+  const std::size_t reads = whole ? 1 : heads, row = width * (whole ? heads : 1);
   for (std::size_t i = 0; i < static_cast<std::size_t>(t->ne[2]); ++i)
-    ggml_backend_tensor_get(t, out.data() + i * row, i * t->nb[2], row * sizeof(float));
+    for (std::size_t h = 0; h < reads; ++h)
+      ggml_backend_tensor_get(t, out.data() + (i * reads + h) * row, i * t->nb[2] + h * t->nb[1], row * sizeof(float));
   return out;
 }
 
