@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/cache/herd.h"
+#include "tests/support/slot_rows.h"
 #include "tests/support/test_length.h"
 
 namespace palimpsest::testing {
@@ -84,6 +85,75 @@ TEST(CachesThatShareCopy, AlsoWhereNobodyIsLeftToGather) {
   const std::vector<std::vector<int>> all = {{0}};
   b.prepare({.drop = all, .insert = 1}).commit();
   EXPECT_NE(a.pages(), b.pages());
+}
+
+// Rows go to the slots of the same positions, whatever the tables; shared pages are copied first.
+TEST(CachesThatShareCopy, RowsOfTheSamePositions) {
+  for (const CacheType type : {kF16, kQ4}) {
+    const CacheOptions one{.geometry = HeadGeometry::uniform(1, 2, 64, 64, type)};
+    CacheOptions each = one;
+    each.shared = false;
+    const auto pool = std::make_shared<PagePool>(page_bytes(Cache(one).view(0)));
+    Cache full(one, pool), small(each, pool);
+    // Rows of the positions in `range`, which tell position, head and `sign` in every format.
+    const auto write = [](Cache& cache, PositionRange range, int sign) {
+      const LayerView view = cache.view(0);
+      for (int head = 0; head < 2; ++head) {
+        std::vector<int> slots;
+        cache.table(cache.table_of(head)).append_slots(range, slots);
+        for (const int slot : slots) {
+          const Position position = cache.table(cache.table_of(head)).position(slot);
+          const std::vector<float> row(64, static_cast<float>(sign * (1 + position + 100 * head)));
+          std::byte* const page = cache.head(head).page[slot / view.page_size];
+          store_key(view, page, slot % view.page_size, row.data());
+          store_value(view, page, slot % view.page_size, row.data());
+        }
+      }
+    };
+    const auto sign_of = [](const Cache& cache, int head, Position position) {
+      std::vector<int> slots;
+      cache.table(cache.table_of(head)).append_slots({position, position + 1}, slots);
+      if (slots.size() != 1) return 0;
+      const LayerView view = cache.view(0);
+      const std::byte* const page = cache.head(head).page[slots[0] / view.page_size];
+      const auto key = key_in(view, page, slots[0] % view.page_size),
+                 value = value_in(view, page, slots[0] % view.page_size);
+      EXPECT_NEAR(std::abs(key[5]), 1 + position + 100 * head, 8);
+      EXPECT_NEAR(value[5], key[5], 8);
+      return key[5] > 0 ? 1 : -1;
+    };
+    full.insert(20);
+    write(full, {0, 20}, 1);
+    small.share(full);
+    Victims plan;
+    plan.drop = {{0, 3}, {1, 7}};
+    small.apply(plan);
+    small.insert(4);
+    full.insert(4);
+    write(full, {20, 24}, 1);
+    write(small, {20, 24}, -1);
+    std::size_t copied = pool->pages_copied();
+    small.copy_rows(full, {20, 22});
+    for (int head = 0; head < 2; ++head)
+      for (Position position = 20; position < 24; ++position)
+        EXPECT_EQ(sign_of(small, head, position), position < 22 ? 1 : -1) << position;
+    EXPECT_EQ(pool->pages_copied(), copied) << "pages that were written to are the cache's own";
+    Cache other(each, pool);  // shares pages that are written to: its rows stay
+    other.share(small);
+    full.make_exclusive();
+    write(full, {10, 12}, -1);
+    copied = pool->pages_copied();
+    small.copy_rows(full, {10, 12});
+    for (int head = 0; head < 2; ++head) {
+      EXPECT_EQ(sign_of(small, head, 10), -1);
+      EXPECT_EQ(sign_of(small, head, 12), 1);
+      EXPECT_EQ(sign_of(other, head, 10), 1);
+    }
+    EXPECT_GT(pool->pages_copied(), copied);
+    small.copy_rows(full, {0, 4});  // of which the small one holds some
+    EXPECT_EQ(sign_of(small, 0, 0), 0);
+    EXPECT_EQ(small.fault(), nullptr);
+  }
 }
 
 }  // namespace
