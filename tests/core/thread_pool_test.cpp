@@ -55,7 +55,8 @@ TEST(ThreadPool, CallsEachIndexOnceInLoopsThatFollowAtOnce) {
     for (const int count : {3, 64, 2, 7}) {
       for (auto& each : calls) each = 0;
       workers.run(count, [&](int i) { ++calls[static_cast<std::size_t>(i)]; });
-      for (int i = 0; i < 64; ++i) ASSERT_EQ(calls[static_cast<std::size_t>(i)], i < count ? 1 : 0) << i << " of " << count;
+      for (int i = 0; i < 64; ++i)
+        ASSERT_EQ(calls[static_cast<std::size_t>(i)], i < count ? 1 : 0) << i << " of " << count;
     }
 }
 

@@ -132,7 +132,8 @@ void ThreadPool::run_loop(int count, const Loop& loop) {
     return;
   }
   const std::uint32_t generation = generation_of(next_.load(std::memory_order_relaxed));
-  next_.store(std::uint64_t{generation} << 32 | UINT32_MAX, std::memory_order_relaxed);  // closed: no index below a count
+  // Closed: no index is below a count.
+  next_.store(std::uint64_t{generation} << 32 | UINT32_MAX, std::memory_order_relaxed);
   call_.store(loop.call, std::memory_order_release);
   body_.store(loop.body, std::memory_order_release);
   count_.store(static_cast<std::uint32_t>(count), std::memory_order_release);
