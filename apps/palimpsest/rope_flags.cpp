@@ -40,9 +40,9 @@ void add_rope_flags(CLI::App& command, RopeSettings& s) {
          "the model's, else 1");
   number("--yarn-attn-factor", s.attn_factor, -1, "factor of YaRN's magnitude, 1 + 0.1 ln(scale)",
          "the model's, else 1");
-  number("--yarn-beta-slow", s.beta_slow, -1, "turns in the original context, below which a frequency is scaled",
+  number("--yarn-beta-slow", s.beta_slow, -1, "rotations in the original context, below which a frequency is scaled",
          "the model's, else 1");
-  number("--yarn-beta-fast", s.beta_fast, -1, "turns above which a frequency is kept", "the model's, else 32");
+  number("--yarn-beta-fast", s.beta_fast, -1, "rotations above which a frequency is kept", "the model's, else 32");
 }
 
 }  // namespace palimpsest::cli

@@ -16,8 +16,8 @@ namespace {
 // are fitted well, and other queries worse than by dropping alone (research/results/match.md).
 constexpr FitOptions kFit{.bias_ridge = 10, .value_ridge = 1};
 
-// SmolLM2, q4: KL divergence from keys that were not moved 0.04 nats after 2 moves, 0.05 after 8, 0.09 after 16, 1.2
-// after 64; that of q4 from f16 is 0.05.
+// SmolLM2: the KL divergence from keys that were not moved hardly grows up to here (docs/results/edits.md, "Moved
+// keys"); with a higher limit, `edits_bench --moves 64` gave twice as much at 16 moves and a lost text at 64.
 constexpr int kMaxKeyMoves = 8;
 
 class Timer {
