@@ -45,11 +45,7 @@ class Models {
     thread_.join();
   }
 
-  httplib::Client client() const {
-    httplib::Client client("127.0.0.1", port_);
-    client.set_read_timeout(60s);
-    return client;
-  }
+  httplib::Client client() const { return local_client(port_); }
   std::pair<int, Json> post(const std::string& path, const Json& body) const {
     const auto result = client().Post(path, body.dump(), "application/json");
     return result ? std::pair(result->status, Json::parse(result->body)) : std::pair(-1, Json());

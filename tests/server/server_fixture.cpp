@@ -47,8 +47,8 @@ Running::~Running() {
   thread_.join();
 }
 
-httplib::Client Running::client() const {
-  httplib::Client client("127.0.0.1", port_);
+httplib::Client local_client(int port) {
+  httplib::Client client("127.0.0.1", port);
   client.set_read_timeout(std::chrono::seconds(60));
   client.set_connection_timeout(0, 10'000'000);  // not in whole seconds: see load/http_target.cpp
   return client;

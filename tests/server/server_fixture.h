@@ -43,12 +43,14 @@ struct ServerSetup {
   bool shared_sessions = false;
 };
 
+httplib::Client local_client(int port);
+
 class Running {
  public:
   explicit Running(const ServerSetup& setup = {});
   ~Running();
 
-  httplib::Client client() const;
+  httplib::Client client() const { return local_client(port_); }
   httplib::Result post(const std::string& path, const Json& body, const httplib::Headers& headers = {}) const;
   Json answer(const std::string& path, const Json& body) const;  // of a successful request
   // Status and error message of a failed request.
