@@ -92,12 +92,12 @@ nlohmann::json as_json(const Row& row, const BenchFlags& flags, const Model& mod
                         {"cache_bytes_peak", row.samples.back().cache_bytes_peak},
                         {"rss_bytes_peak", resident_bytes_peak()},
                         {"slots_per_token", row.samples.back().slots_per_token},
-                        {"weight_bytes", model.hyper().weight_bytes}};
+                        {"weight_bytes", model.hyper().weight_bytes},
+                        {"ms_prepare", row.summary(&SpeedSample::ms_prepare).median}};
   if (flags.test == SpeedTest::kDecode) {
     out["ms_p50"] = row.summary(&SpeedSample::ms_p50).median;
     out["ms_p99"] = row.summary(&SpeedSample::ms_p99).median;
     out["ms_forward"] = row.summary(&SpeedSample::ms_forward).median;
-    out["ms_prepare"] = row.summary(&SpeedSample::ms_prepare).median;
     out["ms_evict"] = row.summary(&SpeedSample::ms_evict).median;
     out["ms_attention"] = row.summary(&SpeedSample::ms_attention).median;
     out["evictions"] = row.samples.back().evictions;

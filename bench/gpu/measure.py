@@ -290,7 +290,9 @@ def table(m, shape, rows):
             line += f", {rate_of(r) / full[place]:.3f}x of full"
         if place in theirs:
             line += f", {rate_of(r) / theirs[place]:.2f}x of llama.cpp ({theirs[place]:.1f})"
-        if not prefill:
+        if prefill:
+            line += f"; prepare {r.get('ms_prepare', 0):.3f} ms a chunk"
+        else:
             line += f"; step {r['ms_p50']:.3f} ms, prepare {r.get('ms_prepare', 0):.3f}, evict {r['ms_evict']:.3f}"
         m.tell(line)
 

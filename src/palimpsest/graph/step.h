@@ -34,6 +34,9 @@ class Step {
   // The number of the model's RoPE tables, that of a layer, and the first layer with heads that uses one (-1: none).
   int ropes() const { return hyper_.ropes(); }
   int rope_of(int layer) const { return hyper_.rope_of(layer); }
+  double rope_magnitude(int layer) const {
+    return ropes_[static_cast<std::size_t>(rope_of(layer))].frequencies.magnitude();
+  }
   int first_layer(int rope) const;
 
   // Reports a layer's new keys and values to the receivers that requested them. Thread `thread` of `threads` reports

@@ -79,10 +79,16 @@ SpeedSample measure_speed(Lockstep& batch, int vocabulary, const SpeedOptions& o
   };
   if (options.test == SpeedTest::kPrefill) {
     dropped = first.cache().dropped();
+    int chunks = 0;
     const auto start = Clock::now();
     for (int i = 0; i < sequences; ++i)
-      batch.session(i).prefill(measured, [&](long long, long long) { return !stopped(); });
+      batch.session(i).prefill(measured, [&](long long, long long) {
+        sample.ms_prepare += batch.decoder().times().build;
+        ++chunks;
+        return !stopped();
+      });
     sample.seconds = seconds_since(start);
+    sample.ms_prepare /= std::max(1, chunks);
   } else {
     std::vector<TokenId> step(static_cast<std::size_t>(sequences));
     std::mt19937 generator(options.seed + 2);

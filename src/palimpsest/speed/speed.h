@@ -41,9 +41,8 @@ struct SpeedSample {
   double tokens_per_second = 0;   // of all sequences together
   double ms_p50 = 0, ms_p99 = 0;  // of a step: ITL of one sequence without drafts; decode only
   double tokens_per_step = 1;     // decode only
-  // Mean time per step; decode only. evict: decisions and moved bytes, all sequences; forward: the rest, of which
-  // attention: inside the model's graph, fast path only.
-  // prepare: the part of forward before the graph runs: its inputs.
+  // Mean time per step. evict: decisions and moved bytes, all sequences; forward: the rest, of which attention: inside
+  // the model's graph, fast path only. Decode only, but prepare, the part of forward before the graph runs: its inputs.
   double ms_forward = 0, ms_evict = 0, ms_attention = 0, ms_prepare = 0;
   long long evicted = 0, evictions = 0;  // of one sequence: tokens, and steps that evicted any
   // Sums over all sequences: keys, values and tables at the end; and the max of keys and values.

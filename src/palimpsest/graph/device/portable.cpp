@@ -181,9 +181,9 @@ std::uint64_t PortablePath::begin(const Step& step) {
                   static_cast<std::uint64_t>(batch.span), static_cast<std::uint64_t>(batch.sink_span),
                   static_cast<std::uint64_t>(tokens.count), static_cast<std::uint64_t>(batch.sinks),
                   static_cast<std::uint64_t>(tokens.rotation), queries_at_rank(tokens),
-                  heads_share_slots(*sequence.cache, tokens), !tokens.head_window.empty(), sequence.weights != nullptr,
-                  static_cast<std::uint64_t>(tokens.weights_queries), tokens.weights_rows.size(),
-                  std::bit_cast<std::uint32_t>(sequence.fading.value_or(-1))});
+                  heads_share_slots(*sequence.cache, tokens), !tokens.head_window.empty(), sees_by_order(tokens),
+                  sequence.weights != nullptr, static_cast<std::uint64_t>(tokens.weights_queries),
+                  tokens.weights_rows.size(), std::bit_cast<std::uint32_t>(sequence.fading.value_or(-1))});
     shape.insert(shape.end(), tokens.weights_rows.begin(), tokens.weights_rows.end());
   }
   for (const RankTable& ranks : ranks_) shape.push_back(ranks.generation());
@@ -231,18 +231,24 @@ void PortablePath::make_inputs(DecoderGraph& graph) const {
                               .query_ranks = in.queries_at_rank,
                               .key_ranks = tokens.rotation == Rotation::kOnRead,
                               .value_rows = !storage.values_in_rows(),
+                              .distances = sees_by_order(tokens),
                               .block = nullptr};
     make_tables(c, needs, *inputs, in);
     if (sequence.weights != nullptr) make_weights(*inputs, in, sequence);
     if (sequence.fading) make_victims(*inputs, in);
     for (int layer = 0; layer < layers_ && tokens.rotation == Rotation::kOnWrite && !in.queries_at_rank; ++layer) {
       RopeRows& by_position = inputs->by_position[rank_table_of(layer)];
-      if (by_position.cos != nullptr || step_->attention(layer).shape.kv_heads == 0) continue;
+      if (by_position || step_->attention(layer).shape.kv_heads == 0) continue;
       const auto row = [&] {
         return new_input(c, inputs->block_of(backends_.index_of(layer)), GGML_TYPE_F32,
                          {a.shape.head_dim, 1, graph.tokens, 1});
       };
-      by_position = {row(), row()};
+      if (graph.tokens == 1) {
+        by_position = new_rotation(c, inputs->block_of(backends_.index_of(layer)), a.shape);
+        by_position.magnitude = static_cast<float>(step_->rope_magnitude(layer));
+      } else {
+        by_position = {row(), row()};
+      }
     }
     inputs->batches.push_back(std::move(in));
   }
@@ -271,10 +277,12 @@ void PortablePath::make_tables(ggml_context* c, TableNeeds needs, Inputs& inputs
   }
 }
 
-PortablePath::Table PortablePath::make_table(ggml_context* c, const TableNeeds& needs, int layer) const {
+PortablePath::Table PortablePath::make_table(ggml_context* c, TableNeeds needs, int layer) const {
   Table table;
   table.layer = layer;
-  const AttentionShape& shape = step_->attention(layer).shape;
+  const LayerStep& a = step_->attention(layer);
+  const AttentionShape& shape = a.shape;
+  needs.distances = needs.distances && a.local == INT32_MAX && !has_mask_per_query_head(shape, needs.shared);
   const std::int64_t heads = needs.heads(shape);
   table.in = new_table_inputs(c, shape, needs);
   const std::int64_t queries = std::int64_t{needs.tokens} * needs.sequences;
@@ -289,7 +297,6 @@ PortablePath::Table PortablePath::make_table(ggml_context* c, const TableNeeds& 
   table.query = rows(table.in.query_ranks, 1, heads, queries);
   table.sink_query = rows(table.in.sink_ranks, 1, heads, queries);
   table.keys = rows(table.in.key_ranks, needs.span, heads, needs.sequences);
-  table.sink_rotation = {table.in.sink_cos, table.in.sink_sin};
   return table;
 }
 
@@ -321,6 +328,7 @@ void PortablePath::prepare(DecoderGraph& graph, const Step& step) {
         expand_rows(first.shape, t.key_row, t.count, cos_, sin_);
         for (std::size_t b = 0; b < backends_.all().size(); ++b) {
           const RopeRows& rows = inputs.by_position[static_cast<std::size_t>(rope) * backends_.all().size() + b];
+          if (rows.inverse != nullptr) set_rotation(inputs.block_of(b), rows, first.shape, t.key_row, inverse_);
           if (rows.cos == nullptr) continue;
           set_input(inputs.block_of(b), rows.cos, std::as_bytes(std::span(cos_)), t.first * row);
           set_input(inputs.block_of(b), rows.sin, std::as_bytes(std::span(sin_)), t.first * row);

@@ -10,8 +10,8 @@
 //   V ───────────────────────────────────────────────────────────── mul_mat ──> out
 //
 // The query heads of a group are rows of one product with their KV head's keys: K is never repeated. Empty slots are
-// masked. Flash attention returns no weights: where a policy asks for them, a product of the last queries and a
-// soft_max_ext compute them beside it.
+// masked; a chunk's mask is made on the device from distances. Flash attention returns no weights: where a policy asks
+// for them, a product of the last queries and a soft_max_ext compute them beside it.
 //
 // Sinks with `cache` positions (two_query) are nearer to the query than their positions say. In a decode step their
 // keys are rotated further by the difference (kRotated), and all else is as without; in a chunk, where it differs
@@ -58,7 +58,6 @@ class PortablePath final : public AttentionPath {
     int layer = 0;  // the first of these layers
     TableInputs in;
     RopeRows query, sink_query, keys;  // by rank
-    RopeRows sink_rotation;            // of the keys of sinks, from their own positions on
   };
   struct SeenGuard {  // what a lane's guard was written from
     TableInputs::SeenTable table;
@@ -128,7 +127,7 @@ class PortablePath final : public AttentionPath {
   bool has_flash(const LayerStep& a, const CacheOptions& cache, bool shared, Rotation rotation) const;
   void make_inputs(DecoderGraph& graph) const;
   void make_tables(ggml_context* context, TableNeeds needs, Inputs& inputs, BatchInputs& batch) const;
-  Table make_table(ggml_context* context, const TableNeeds& needs, int layer) const;
+  Table make_table(ggml_context* context, TableNeeds needs, int layer) const;
   ggml_tensor* attend(DecoderGraph& graph, int layer, BatchInputs& inputs, const Rows& rows) const;
   ggml_tensor* insert_values(ggml_context* context, const PortableStorage& storage, const LayerStep& a,
                              const BatchInputs& in, ggml_tensor* v) const;
@@ -161,7 +160,7 @@ class PortablePath final : public AttentionPath {
   std::vector<RankTable> ranks_;  // [ropes][backends]
   std::vector<Batch> batches_;    // of the last begin()
   TableWriter writer_;
-  std::vector<float> cos_, sin_, read_weights_, new_keys_, new_values_, guard_;
+  std::vector<float> cos_, sin_, inverse_, read_weights_, new_keys_, new_values_, guard_;
   std::vector<std::int32_t> victims_;
   const Step* step_ = nullptr;  // of the last begin()
   using Shape = std::vector<std::uint64_t>;

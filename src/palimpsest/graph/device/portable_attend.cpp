@@ -93,11 +93,6 @@ ggml_tensor* PortablePath::build(DecoderGraph& graph, int layer, ggml_tensor* q,
   }
   const bool rotates = a.tokens[0].rotation != Rotation::kNever, pairs = a.shape.rope == RopeKind::kPairs;
   const RopeRows& by_position = inputs.by_position[rank_table_of(layer)];
-  ggml_tensor* both = nullptr;  // queries and keys of one token, rotated together: operators, not bytes, take the time
-  if (rotates && by_position.cos != nullptr && graph.tokens == 1) {
-    both = ggml_concat(c, q, k, 1);
-    both = rotated(c, pairs ? neighbours_to_halves(c, both, dims) : both, by_position, dims);
-  }
   if (rotates && pairs) {
     q = neighbours_to_halves(c, q, dims);
     k = neighbours_to_halves(c, k, dims);
@@ -113,14 +108,7 @@ ggml_tensor* PortablePath::build(DecoderGraph& graph, int layer, ggml_tensor* q,
     ggml_set_input(rows.query_factor);
     inputs.query_factors.emplace_back(layer, rows.query_factor);
   }
-  if (both != nullptr) {
-    const auto heads = [&](std::int64_t first, std::int64_t count) {
-      return ggml_view_3d(c, both, both->ne[0], count, 1, both->nb[1], at(count) * both->nb[1],
-                          at(first) * both->nb[1]);
-    };
-    rows.rotated_q = heads(0, a.shape.query_heads);
-    rows.rotated_k = heads(a.shape.query_heads, a.shape.kv_heads);
-  } else if (by_position.cos != nullptr) {
+  if (by_position) {
     rows.rotated_q = rotated(c, q, by_position, dims);
     rows.rotated_k = rotated(c, k, by_position, dims);
   }
@@ -238,7 +226,7 @@ ggml_tensor* PortablePath::rotate_sinks(ggml_context* c, const LayerStep& a, con
   ggml_tensor* saved = seat->sinks(a.kv_layer);
   ggml_tensor* sinks =
       seats_of(c, saved, seat, a.kv_layer, a.shape.kv_heads, in.batch.count, saved->ne[0], saved->ne[1]);
-  return ggml_set_rows(c, keys, rotated(c, sinks, table.sink_rotation, a.shape.rope_dims), table.in.sink_slots);
+  return ggml_set_rows(c, keys, rotated(c, sinks, table.in.sink_rotation, a.shape.rope_dims), table.in.sink_slots);
 }
 
 ggml_tensor* PortablePath::attend(DecoderGraph& graph, int layer, BatchInputs& in, const Rows& rows) const {
@@ -277,7 +265,7 @@ ggml_tensor* PortablePath::attend(DecoderGraph& graph, int layer, BatchInputs& i
 
   ggml_tensor* stored = storage.seat()->keys(a.kv_layer);
   ggml_tensor* keys = seats_of(c, stored, storage.seat(), a.kv_layer, heads, sequences, shape.head_dim, stored->ne[1]);
-  if (table.sink_rotation.cos != nullptr && a.kv_layer == layer) keys = rotate_sinks(c, a, in, storage.seat(), keys);
+  if (table.in.sink_rotation && a.kv_layer == layer) keys = rotate_sinks(c, a, in, storage.seat(), keys);
   keys = ggml_set_rows(c, keys, by_lane(c, k, sequences), table.in.key_rows);
   keys = first_rows(c, keys, shape.head_dim, span);
   ggml_tensor* values = insert_values(c, storage, a, in, own(rows.v));

@@ -14,6 +14,7 @@ namespace palimpsest {
 namespace {
 
 constexpr ggml_fp16_t kVisible = 0, kHidden = 0xFC00;  // 0 and -infinity
+constexpr std::int64_t kFar = 1 << 22;                 // f32 has it and a half
 constexpr int kItself = 0, kNobody = -1;               // TableWriter::holder_; a draft's number is at least 1
 
 // The relative positions that a query sees: to `now`, after `local`, and after `window` or before `sink_end`.
@@ -47,6 +48,10 @@ void TableWriter::set(const TableInputs& inputs, ggml_tensor* t, const std::vect
   set_input(inputs.block, t, std::as_bytes(std::span(part)), at(index_) * part.size() * sizeof(T));
 }
 
+bool sees_by_order(const SequenceTokens& tokens) {
+  return tokens.count > 1 && !tokens.drafts && tokens.window == INT32_MAX && tokens.head_window.empty();
+}
+
 void require_supported(const LayerStep& step, int sequence) {
   for (int h = 0; h < step.shape.kv_heads; ++h)
     if (step.cache[sequence].head[h].slots->bias != nullptr)
@@ -68,6 +73,21 @@ void set_input(StepBlock* block, ggml_tensor* input, std::span<const std::byte> 
     ggml_backend_tensor_set(input, contents.data(), offset, contents.size());
 }
 
+RopeRows new_rotation(ggml_context* context, StepBlock* block, const AttentionShape& shape) {
+  RopeRows rope;
+  rope.inverse = new_input(context, block, GGML_TYPE_F32, {shape.rope_dims / 2, 1, 1, 1});
+  rope.one = new_input(context, block, GGML_TYPE_I32, {1, 1, 1, 1});
+  return rope;
+}
+
+void set_rotation(StepBlock* block, const RopeRows& rope, const AttentionShape& shape, const float* cos_sin,
+                  std::vector<float>& inverse) {
+  constexpr std::int32_t kOne = 1;
+  invert_angles(shape, cos_sin, inverse);
+  set_input(block, rope.inverse, std::as_bytes(std::span(inverse)));
+  set_input(block, rope.one, std::as_bytes(std::span(&kOne, 1)));
+}
+
 TableInputs new_table_inputs(ggml_context* context, const AttentionShape& shape, const TableNeeds& needs) {
   const std::int64_t tokens = needs.tokens, span = needs.span, heads = needs.heads(shape), all = needs.sequences;
   TableInputs in;
@@ -77,14 +97,22 @@ TableInputs new_table_inputs(ggml_context* context, const AttentionShape& shape,
   };
   in.key_rows = input(GGML_TYPE_I32, tokens, heads, all);
   if (needs.value_rows) in.value_rows = input(GGML_TYPE_I32, shape.value_dim * tokens, heads, all);
-  in.mask = has_mask_per_query_head(shape, needs.shared)
-                ? input(GGML_TYPE_F32, span, tokens, shape.group(), shape.kv_heads)
-                : input(GGML_TYPE_F16, span, tokens, 1, heads * all);
+  if (needs.distances) {
+    in.distances = input(GGML_TYPE_F32, span, 1, 1, heads);
+    in.offsets = input(GGML_TYPE_F32, 1, tokens);
+    ggml_tensor* each = ggml_repeat_4d(context, in.offsets, span, tokens, 1, heads);
+    ggml_tensor* seen = ggml_step(context, ggml_sub(context, each, in.distances));
+    in.mask = ggml_cast(context, ggml_log(context, seen), GGML_TYPE_F16);
+  } else {
+    in.mask = has_mask_per_query_head(shape, needs.shared)
+                  ? input(GGML_TYPE_F32, span, tokens, shape.group(), shape.kv_heads)
+                  : input(GGML_TYPE_F16, span, tokens, 1, heads * all);
+  }
   if (!needs.rotated) return in;
   if (needs.rotated_sinks > 0) {
     in.sink_slots = input(GGML_TYPE_I32, needs.rotated_sinks);
-    in.sink_cos = input(GGML_TYPE_F32, shape.head_dim, 1, heads, all);
-    in.sink_sin = input(GGML_TYPE_F32, shape.head_dim, 1, heads, all);
+    const auto row = [&] { return input(GGML_TYPE_F32, shape.head_dim, 1, heads, all); };
+    in.sink_rotation = heads * all == 1 ? new_rotation(context, needs.block, shape) : RopeRows{row(), row()};
   }
   if (needs.query_ranks) in.query_ranks = input(GGML_TYPE_I32, heads * tokens * all);
   if (needs.key_ranks) in.key_ranks = input(GGML_TYPE_I32, span * heads * all);
@@ -102,13 +130,15 @@ void TableWriter::write(TableInputs& inputs, const LayerStep& step, int sequence
   const HeadPages* head = step.cache[sequence].head;
   const SequenceTokens& tokens = step.tokens[sequence];
   write_rows(inputs, head, tokens, capacity);
-  if (inputs.mask->type == GGML_TYPE_F32)
+  if (inputs.distances != nullptr)
+    write_distances(inputs, step, sequence);
+  else if (inputs.mask->type == GGML_TYPE_F32)
     write_biases(inputs, step, sequence);
   else
     write_mask(inputs, step, sequence);
   if (inputs.sinks != nullptr) write_sinks(inputs, head, tokens);
   write_ranks(inputs, step, sequence);
-  if (inputs.sink_cos != nullptr) write_sink_rotations(inputs, step, sequence);
+  if (inputs.sink_rotation) write_sink_rotations(inputs, step, sequence);
 }
 
 // The slot of the step's token `token`.
@@ -149,6 +179,21 @@ void TableWriter::for_each_visible(const LayerStep& step, int sequence, int head
     if (holder > 0 && sees(tokens.relative[holder]))
       visible(slot_of(slots, holder), tokens.relative[holder], query_rank(tokens, slots, holder));
   }
+}
+
+void TableWriter::write_distances(const TableInputs& inputs, const LayerStep& step, int sequence) {
+  const SequenceTokens& tokens = step.tokens[sequence];
+  const std::int64_t span = inputs.distances->ne[0], heads = inputs.distances->ne[3], first = tokens.relative[0];
+  distances_.assign(at(heads * span), static_cast<float>(kFar));
+  for (std::int64_t h = 0; h < heads; ++h) {
+    const SlotsView& slots = *step.cache[sequence].head[h].slots;
+    for (int s = 0; s < slots.slots; ++s)
+      distances_[at(h * span + s)] = static_cast<float>(std::clamp(slots.relative[s] - first, -kFar, kFar));
+  }
+  set(inputs, inputs.distances, distances_);
+  distances_.clear();
+  for (int t = 0; t < tokens.count; ++t) distances_.push_back(static_cast<float>(tokens.relative[t] - first) + 0.5F);
+  set(inputs, inputs.offsets, distances_);
 }
 
 // In a block, row by row: a row is compared with the last step's while it is in the first cache, and where it depends
@@ -242,12 +287,18 @@ void TableWriter::write_sink_rotations(const TableInputs& inputs, const LayerSte
       rotation_[at(p)] = (to[p] * c + to[pairs + p] * s) / squared;
       rotation_[at(pairs + p)] = (to[pairs + p] * c - to[p] * s) / squared;
     }
+    if (inputs.sink_rotation.inverse != nullptr) {
+      set_rotation(inputs.block, inputs.sink_rotation, step.shape, rotation_.data(), inverse_);
+      continue;
+    }
     expand_rows(step.shape, rotation_.data(), 1, cos_, sin_);
     all_cos_.insert(all_cos_.end(), cos_.begin(), cos_.end());
     all_sin_.insert(all_sin_.end(), sin_.begin(), sin_.end());
   }
-  set(inputs, inputs.sink_cos, all_cos_);
-  set(inputs, inputs.sink_sin, all_sin_);
+  if (inputs.sink_rotation.cos != nullptr) {
+    set(inputs, inputs.sink_rotation.cos, all_cos_);
+    set(inputs, inputs.sink_rotation.sin, all_sin_);
+  }
   rows_.resize(static_cast<std::size_t>(inputs.sink_slots->ne[0]));
   std::iota(rows_.begin(), rows_.end(), 0);
   set_input(inputs.block, inputs.sink_slots, std::as_bytes(std::span(rows_)));

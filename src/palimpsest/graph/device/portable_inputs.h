@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "palimpsest/attention/attention.h"
+#include "palimpsest/graph/device/portable_rotate.h"
 #include "palimpsest/graph/device/step_block.h"
 
 namespace palimpsest {
@@ -26,7 +27,9 @@ struct TableInputs {
   ggml_tensor* key_rows = nullptr;     // i32 [tokens, H, B]: slots
   ggml_tensor* value_rows = nullptr;   // i32 [value_dim * tokens, H, B]: elements of V, if it is stored transposed
   ggml_tensor* mask = nullptr;         // f16 [span, tokens, 1, H * B]: 0 or -inf. has_mask_per_query_head(): f32 [span,
-                                       // tokens, group, KV heads], the bias or -inf; B = 1
+                                       // tokens, group, KV heads], the bias or -inf; B = 1. An input, or of these:
+  ggml_tensor* distances = nullptr;    // f32 [span, 1, 1, H]: of slots from the first query; hidden ones are far ahead
+  ggml_tensor* offsets = nullptr;      // f32 [1, tokens]: of queries from the first one, and a half
   ggml_tensor* sinks = nullptr;        // f32 [sink_span, 1, H]: 1 for slots that the second query (of the sinks)
                                        // scores; B = 1
   ggml_tensor* others = nullptr;       // 1 - sinks
@@ -34,8 +37,8 @@ struct TableInputs {
   ggml_tensor* sink_ranks = nullptr;   // i32 [H * tokens]: of the second query
   ggml_tensor* key_ranks = nullptr;    // i32 [span * H * B]: of stored keys; 0 for empty slots
   ggml_tensor* sink_slots = nullptr;   // i32 [sinks]: 0, 1, ...: the slots of sinks whose keys are rotated
-  ggml_tensor *sink_cos = nullptr, *sink_sin = nullptr;  // f32 [head_dim, 1, H, B]: the rotation, beyond their own
-  StepBlock* block = nullptr;  // these tensors are in it; nullptr: they are inputs of the graph
+  RopeRows sink_rotation;              // of these keys, beyond their own: f32 [head_dim, 1, H, B]
+  StepBlock* block = nullptr;          // these tensors are in it; nullptr: they are inputs of the graph
 };
 
 struct TableNeeds {
@@ -46,6 +49,7 @@ struct TableNeeds {
   int rotated_sinks = 0;
   bool query_ranks = false, key_ranks = false;
   bool value_rows = false;
+  bool distances = false;  // the graph makes the mask
   StepBlock* block = nullptr;
 
   int heads(const AttentionShape& shape) const { return shared ? 1 : shape.kv_heads; }
@@ -54,6 +58,8 @@ struct TableNeeds {
 inline bool has_mask_per_query_head(const AttentionShape& shape, bool shared) {
   return shape.alibi != nullptr || (shape.sink_logits != nullptr && !shared);
 }
+// Whether what the queries of a chunk see depends on the order of tokens alone, in layers without a window.
+bool sees_by_order(const SequenceTokens& tokens);
 // Throws Error if a sequence's step has biases of slots: these graphs have no inputs for them.
 void require_supported(const LayerStep& step, int sequence);
 
@@ -61,6 +67,11 @@ void require_supported(const LayerStep& step, int sequence);
 ggml_tensor* new_input(ggml_context* context, StepBlock* block, ggml_type type,
                        const std::array<std::int64_t, 4>& shape);
 void set_input(StepBlock* block, ggml_tensor* input, std::span<const std::byte> contents, std::size_t offset = 0);
+
+// RopeRows of one rotation, and its values, from a RopeFrequencies row.
+RopeRows new_rotation(ggml_context* context, StepBlock* block, const AttentionShape& shape);
+void set_rotation(StepBlock* block, const RopeRows& rope, const AttentionShape& shape, const float* cos_sin,
+                  std::vector<float>& inverse);
 
 TableInputs new_table_inputs(ggml_context* context, const AttentionShape& shape, const TableNeeds& needs);
 
@@ -74,6 +85,7 @@ class TableWriter {
 
  private:
   void write_rows(const TableInputs& inputs, const HeadPages* head, const SequenceTokens& tokens, int capacity);
+  void write_distances(const TableInputs& inputs, const LayerStep& step, int sequence);
   void write_mask(TableInputs& inputs, const LayerStep& step, int sequence);
   void write_biases(const TableInputs& inputs, const LayerStep& step, int sequence);
   template <typename T>
@@ -89,7 +101,7 @@ class TableWriter {
   std::vector<int> holder_;  // [slots] a draft that a query sees in a slot, kNobody, or kItself: as the table has it
   std::vector<std::int32_t> rows_;
   std::vector<ggml_fp16_t> mask_;
-  std::vector<float> sinks_, others_, biases_, rotation_, cos_, sin_, all_cos_, all_sin_;
+  std::vector<float> sinks_, others_, biases_, distances_, rotation_, inverse_, cos_, sin_, all_cos_, all_sin_;
   std::vector<std::int32_t> ranks_;
 };
 

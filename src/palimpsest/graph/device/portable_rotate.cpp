@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <cmath>
 
 #include "palimpsest/core/error.h"
 
@@ -24,6 +25,13 @@ void expand_rows(const AttentionShape& shape, const float* cos_sin, int count, s
   }
 }
 
+void invert_angles(const AttentionShape& shape, const float* cos_sin, std::vector<float>& inverse) {
+  const int pairs = shape.rope_dims / 2;
+  inverse.clear();
+  for (int p = 0; p < pairs; ++p)  // an angle of 0 becomes an infinite factor, and 1 / infinity is 0
+    inverse.push_back(static_cast<float>(1 / std::atan2(double{cos_sin[pairs + p]}, double{cos_sin[p]})));
+}
+
 ggml_tensor* neighbours_to_halves(ggml_context* context, ggml_tensor* x, int dims) {
   const std::int64_t width = x->ne[0], heads = x->ne[1], tokens = x->ne[2];
   ggml_tensor* pairs = ggml_view_4d(context, x, 2, dims / 2, heads, tokens, 2 * x->nb[0], x->nb[1], x->nb[2], 0);
@@ -36,6 +44,12 @@ ggml_tensor* neighbours_to_halves(ggml_context* context, ggml_tensor* x, int dim
 }
 
 ggml_tensor* rotated(ggml_context* context, ggml_tensor* x, const RopeRows& rope, int dims) {
+  if (rope.inverse != nullptr) {
+    ggml_tensor* rows = ggml_reshape_3d(context, x, x->ne[0], x->ne[1] * x->ne[2] * x->ne[3], 1);
+    rows = ggml_rope_ext(context, rows, rope.one, rope.inverse, dims, GGML_ROPE_TYPE_NEOX, 0, 1, 1, 0, rope.magnitude,
+                         0, 0);
+    return ggml_reshape_4d(context, rows, x->ne[0], x->ne[1], x->ne[2], x->ne[3]);
+  }
   const auto part = [&](std::int64_t first, std::int64_t count) {
     return ggml_view_4d(context, x, count, x->ne[1], x->ne[2], x->ne[3], x->nb[1], x->nb[2], x->nb[3],
                         static_cast<std::size_t>(first) * x->nb[0]);
