@@ -133,7 +133,7 @@ def text(m):
         story = m.out / f"{name}.txt"
         story.write_text(m.run([PROGRAM, "run", "-m", model, "--device", DEVICE, "--raw", "-p", "Once upon a time", "-n", 1500, "--seed", 3, "--method",
                                 "full", "--ignore-eos"], limit=60))
-        for method in ("full", "streaming:budget=256", "h2o:budget=256", "snapkv:budget=256", "tova:budget=256", "keydiff:budget=256"):
+        for method in ("full", "streaming:budget=256", "h2o:budget=256", "tova:budget=256", "keydiff:budget=256"):
             row = {"model": name, "method": method}
             for device in ("cpu", DEVICE):
                 try:

@@ -424,8 +424,11 @@ TEST(DeviceLockstep, AnswersAsEachAlone) {
           together[i].insert(together[i].end(), logits.begin() + static_cast<std::ptrdiff_t>(i * kVocabulary),
                              logits.begin() + static_cast<std::ptrdiff_t>((i + 1) * kVocabulary));
       }
+      // One sequence's rotation is ggml's operator, several sequences' are not: they round differently, and GELU, a
+      // table of f16, makes that larger.
+      const double bound = architecture == std::string("gemma3") ? 1e-3 : 2e-5;
       for (std::size_t i = 0; i < kSequences; ++i)
-        EXPECT_LE(max_relative_error(together[i], alone[i], kVocabulary), 2e-5) << "sequence " << i;
+        EXPECT_LE(max_relative_error(together[i], alone[i], kVocabulary), bound) << "sequence " << i;
     }
   }
   ::unsetenv("PALIMPSEST_DEVICE_ATTENTION");

@@ -72,7 +72,8 @@ struct SequenceStep {
   Cache* cache = nullptr;
   AttentionRule rule = {};
   std::span<const TokenId> tokens = {};
-  bool all_logits = false;                  // rows of every token; false: of the last only
+  int expected_slots = 0;   // of the cache while its prompt is read, at most: a device takes memory for them at once
+  bool all_logits = false;  // rows of every token; false: of the last only
   StepResult result = StepResult::kLogits;  // equal for all sequences of a step
   float* const* weights = nullptr;          // see LayerStep::weights, [heads]; nullptr: not requested
   float* const* sums = nullptr;             // LayerStep::sums, likewise; only with weights, and on the fast path

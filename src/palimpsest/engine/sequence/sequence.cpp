@@ -113,6 +113,7 @@ SequenceStep Sequence::next_prompt_or_token() {
   if (begins && !continues_ && !plan_->signals(Phase::kDecode).attention_window)
     evictor_.scorer().invalidate_window(*cache_);
   if (begins) passes_.begin(prompt_.size(), evictor_.scorer().window());
+  if (begins) expect(cache_->next() + static_cast<Position>(prompt_.size()));
   if (!decode || !evictor_.knows_next_victims()) fetch_scores();
   if (plan_->drops() && !(decode && m.evict_after)) evictions_.decide(1, phase(), tables());
   std::size_t count = step_size();
@@ -125,6 +126,14 @@ SequenceStep Sequence::next_prompt_or_token() {
   if (!decode && read_ == 0) continues_ = false;
   running_ = count;
   return step_of(decode ? std::span<const TokenId>(tokens_).first(count) : prompt_.subspan(read_, count));
+}
+
+// The slots while a prompt is read that ends the text at `text`.
+void Sequence::expect(Position text) {
+  expected_slots_ = 0;
+  if (cache_->options().pages) return;  // not on a device
+  for (const Occupancy& each : plan_->occupancies(text, text, cache_->next() > 0).prefill)
+    expected_slots_ = std::max(expected_slots_, static_cast<int>(std::min<long long>(each.slots, INT32_MAX / 2)));
 }
 
 // How many of so many drafts the step reads. The first token has its slot: without memory for drafts there are none.
@@ -194,6 +203,7 @@ SequenceStep Sequence::step_of(std::span<const TokenId> tokens) {
   step.all_logits = drafts_ > 0 || (all_logits_ && stage_ == Stage::kPrompt);
   if (stage_ == Stage::kPrompt) {
     step.result = result_;
+    step.expected_slots = expected_slots_;
     step.layers = passes_.layers();
     step.hidden = passes_.input(read_, tokens.size());
     step.all_logits = step.all_logits || !passes_.last();

@@ -159,6 +159,7 @@ class Sequence {
   Phase phase() const {
     return stage_ == Stage::kDecode ? Phase::kDecode : stage_ == Stage::kRepeat ? Phase::kRepeat : Phase::kPrefill;
   }
+  void expect(Position text);
   int preview(std::size_t drafts);
   std::size_t step_size() const;  // of what follows; evictions are decided
   SequenceStep step_of(std::span<const TokenId> tokens);
@@ -186,6 +187,7 @@ class Sequence {
   Stage stage_ = Stage::kIdle;
   std::span<const TokenId> prompt_;
   std::vector<TokenId> tokens_;  // kDecode: a token and its drafts
+  int expected_slots_ = 0;       // SequenceStep's, of the prompt
   int drafts_ = 0;               // drafts of the last step, until accept()
   bool previewed_ = false;       // they took no slots
   bool all_logits_ = false;

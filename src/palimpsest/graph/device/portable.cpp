@@ -41,6 +41,23 @@ bool heads_share_slots(const Cache& cache, const SequenceTokens& tokens) {
   return tokens.head_window.empty() && (cache.options().shared || cache.nothing_evicted());
 }
 
+// Whether the tables of all heads are full, and of one size: then a token sees the same slots in each.
+bool all_full(const Step& step, int sequence) {
+  const SequenceTokens& tokens = step.attention(0).tokens[sequence];
+  const Cache& cache = *step.input()[sequence].cache;
+  if (tokens.count > 1 || tokens.window != INT32_MAX || !tokens.head_window.empty()) return false;
+  const int slots = cache.slots();
+  for (int layer = 0; layer < cache.geometry().layers(); ++layer) {
+    const LayerStep& a = step.attention(layer);
+    for (int h = 0; h < a.shape.kv_heads; ++h)
+      if (const SlotsView& view = *a.cache[sequence].head[h].slots;
+          view.occupied != slots || view.slots != slots || view.later > 0)
+        return false;
+    if (cache.options().shared && a.shape.kv_heads > 0) break;
+  }
+  return true;
+}
+
 // Rows of the rank table that this step's keys and queries need.
 int ranks_needed(const Step& step, int sequence) {
   const SequenceTokens& t = step.attention(0).tokens[sequence];
@@ -98,7 +115,7 @@ void PortablePath::reserve(const Step& step, int i) {
   PortableStorage& storage = storage_of(sequence);
   storage.apply_moves();
   const int span = span_of(*sequence.cache, tokens);
-  storage.reserve(span);
+  storage.reserve(std::max(span, sequence.expected_slots));
   if (storage.sinks() > 0) storage.rotate_sinks(sinks_of(step, i) == Sinks::kRotated);
   storage.set_first_draft_slot(sequence.cache->slots());
   if (sequence.fading && !storage.has_scores()) {
@@ -144,10 +161,10 @@ bool PortablePath::joins(const Step& step, const Batch& batch, int i) const {
   return batch.sinks != Sinks::kScoredApart && sinks_of(step, i) == batch.sinks && a.count == 1 && b.count == 1 &&
          one.seat().slab() == other.seat().slab() && one.seat().index() + 1 == other.seat().index() &&
          one.flash() == other.flash() && a.rotation == b.rotation && queries_at_rank(a) == queries_at_rank(b) &&
-         heads_share_slots(*last.cache, a) == shared && a.head_window.empty() == b.head_window.empty() &&
-         (last.weights != nullptr) == (next.weights != nullptr) && a.weights_queries == b.weights_queries &&
-         std::ranges::equal(a.weights_rows, b.weights_rows) && last.fading == next.fading &&
-         !has_mask_per_query_head(step.attention(0).shape, shared);
+         heads_share_slots(*last.cache, a) == shared && all_full(step, i - 1) == all_full(step, i) &&
+         a.head_window.empty() == b.head_window.empty() && (last.weights != nullptr) == (next.weights != nullptr) &&
+         a.weights_queries == b.weights_queries && std::ranges::equal(a.weights_rows, b.weights_rows) &&
+         last.fading == next.fading && !has_mask_per_query_head(step.attention(0).shape, shared);
 }
 
 void PortablePath::find_batches(const Step& step) {
@@ -176,14 +193,14 @@ std::uint64_t PortablePath::begin(const Step& step) {
     const SequenceStep& sequence = step.input()[batch.first];
     const SequenceTokens& tokens = step.attention(0).tokens[batch.first];
     const StorageSeat& seat = storage_of(sequence).seat();
-    shape.insert(shape.end(),
-                 {seat->generation(), static_cast<std::uint64_t>(seat.index()), static_cast<std::uint64_t>(batch.count),
-                  static_cast<std::uint64_t>(batch.span), static_cast<std::uint64_t>(batch.sink_span),
-                  static_cast<std::uint64_t>(tokens.count), static_cast<std::uint64_t>(batch.sinks),
-                  static_cast<std::uint64_t>(tokens.rotation), queries_at_rank(tokens),
-                  heads_share_slots(*sequence.cache, tokens), !tokens.head_window.empty(), sees_by_order(tokens),
-                  sequence.weights != nullptr, static_cast<std::uint64_t>(tokens.weights_queries),
-                  tokens.weights_rows.size(), std::bit_cast<std::uint32_t>(sequence.fading.value_or(-1))});
+    shape.insert(shape.end(), {seat->generation(), static_cast<std::uint64_t>(seat.index()),
+                               static_cast<std::uint64_t>(batch.count), static_cast<std::uint64_t>(batch.span),
+                               static_cast<std::uint64_t>(batch.sink_span), static_cast<std::uint64_t>(tokens.count),
+                               static_cast<std::uint64_t>(batch.sinks), static_cast<std::uint64_t>(tokens.rotation),
+                               queries_at_rank(tokens), heads_share_slots(*sequence.cache, tokens),
+                               !tokens.head_window.empty(), sees_by_order(tokens), all_full(step, batch.first),
+                               sequence.weights != nullptr, static_cast<std::uint64_t>(tokens.weights_queries),
+                               tokens.weights_rows.size(), std::bit_cast<std::uint32_t>(sequence.fading.value_or(-1))});
     shape.insert(shape.end(), tokens.weights_rows.begin(), tokens.weights_rows.end());
   }
   for (const RankTable& ranks : ranks_) shape.push_back(ranks.generation());
@@ -232,6 +249,7 @@ void PortablePath::make_inputs(DecoderGraph& graph) const {
                               .key_ranks = tokens.rotation == Rotation::kOnRead,
                               .value_rows = !storage.values_in_rows(),
                               .distances = sees_by_order(tokens),
+                              .one_mask = all_full(*step_, batch.first),
                               .block = nullptr};
     make_tables(c, needs, *inputs, in);
     if (sequence.weights != nullptr) make_weights(*inputs, in, sequence);
@@ -282,7 +300,9 @@ PortablePath::Table PortablePath::make_table(ggml_context* c, TableNeeds needs, 
   table.layer = layer;
   const LayerStep& a = step_->attention(layer);
   const AttentionShape& shape = a.shape;
-  needs.distances = needs.distances && a.local == INT32_MAX && !has_mask_per_query_head(shape, needs.shared);
+  const bool sees_all = a.local == INT32_MAX && !has_mask_per_query_head(shape, needs.shared);
+  needs.distances = needs.distances && sees_all;
+  needs.one_mask = needs.one_mask && sees_all;
   const std::int64_t heads = needs.heads(shape);
   table.in = new_table_inputs(c, shape, needs);
   const std::int64_t queries = std::int64_t{needs.tokens} * needs.sequences;

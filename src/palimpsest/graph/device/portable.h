@@ -63,11 +63,16 @@ class PortablePath final : public AttentionPath {
     TableInputs::SeenTable table;
     RelativeRange victims;
   };
+  struct NewTokens {  // too new to be victims: relative positions and slots, oldest first
+    std::vector<std::pair<std::int32_t, int>> all;
+    std::size_t first = 0;  // those before it have become victims
+  };
   struct Scored {  // a layer whose slots have scores on the device
     int layer;
-    std::size_t first;            // index of its first victim
-    ggml_tensor *guard, *zero;    // f32 [span, lanes]: AttentionReceiver::guard(); [1, 1, lanes]
-    std::vector<SeenGuard> seen;  // [lanes]
+    std::size_t first;             // index of its first victim
+    ggml_tensor *guard, *zero;     // f32 [span, lanes]: AttentionReceiver::guard(); [1, 1, lanes]
+    std::vector<SeenGuard> seen;   // [lanes]
+    std::vector<NewTokens> newer;  // [lanes]
   };
   enum class Sinks { kAlike, kRotated, kScoredApart };
   struct Batch {                  // sequences of the step whose seats are neighbours, in order
@@ -139,7 +144,7 @@ class PortablePath final : public AttentionPath {
   void make_weights(Inputs& inputs, BatchInputs& batch, const SequenceStep& step) const;
   void collect_weights(DecoderGraph& graph, BatchInputs& inputs, int layer, ggml_tensor* weights,
                        const SequenceStep& step) const;
-  ggml_tensor* sum_of_weights(ggml_context* context, ggml_tensor* weights, std::int64_t first,
+  ggml_tensor* sum_of_weights(const DecoderGraph& graph, ggml_tensor* weights, std::int64_t first,
                               std::int64_t count) const;
   void make_victims(Inputs& inputs, BatchInputs& batch) const;
   void choose_victims(DecoderGraph& graph, const BatchInputs& inputs, int layer, ggml_tensor* weights,

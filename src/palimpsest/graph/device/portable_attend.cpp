@@ -352,16 +352,20 @@ ggml_tensor* PortablePath::softmax(ggml_context* c, const AttentionShape& shape,
 }
 
 // weights [span, tokens, group, heads] -> sums over some queries and the group, [1, span, heads]. Of one query: by
-// additions, which a device does in one pass.
-ggml_tensor* PortablePath::sum_of_weights(ggml_context* c, ggml_tensor* weights, std::int64_t first,
+// additions in a row, which CUDA does at once; so their views are in the graph before.
+ggml_tensor* PortablePath::sum_of_weights(const DecoderGraph& graph, ggml_tensor* weights, std::int64_t first,
                                           std::int64_t count) const {
+  ggml_context* c = graph.context.get();
   const std::int64_t span = weights->ne[0], group = weights->ne[2], heads = weights->ne[3];
   if (count == 1) {
-    const auto of_head = [&](std::int64_t g) {
-      return ggml_view_2d(c, weights, span, heads, weights->nb[3], at(g) * weights->nb[2] + at(first) * weights->nb[1]);
-    };
-    ggml_tensor* sum = of_head(0);
-    for (std::int64_t g = 1; g < group; ++g) sum = ggml_add(c, sum, of_head(g));
+    std::vector<ggml_tensor*> of_head;
+    for (std::int64_t g = 0; g < group; ++g) {
+      of_head.push_back(
+          ggml_view_2d(c, weights, span, heads, weights->nb[3], at(g) * weights->nb[2] + at(first) * weights->nb[1]));
+      ggml_build_forward_expand(graph.graph, of_head.back());
+    }
+    ggml_tensor* sum = of_head[0];
+    for (std::int64_t g = 1; g < group; ++g) sum = ggml_add(c, sum, of_head[at(g)]);
     return ggml_reshape_3d(c, group == 1 ? ggml_cont(c, sum) : sum, 1, span, heads);
   }
   ggml_tensor* some = ggml_view_4d(c, weights, span, count, group, heads, weights->nb[1], weights->nb[2],
@@ -386,7 +390,7 @@ void PortablePath::collect_weights(DecoderGraph& graph, BatchInputs& inputs, int
   inputs.weights_of.emplace_back(layer, to);
   std::int64_t first = tokens - late;
   for (const std::int64_t count : step.request.weights_rows.empty() ? std::span(&late, 1) : step.request.weights_rows) {
-    ggml_tensor* sums = sum_of_weights(c, weights, first, count);
+    ggml_tensor* sums = sum_of_weights(graph, weights, first, count);
     ggml_tensor* place = ggml_view_1d(c, all, span * heads, to * sizeof(float));
     ggml_build_forward_expand(graph.graph, ggml_cpy(c, ggml_reshape_1d(c, sums, span * heads), place));
     to += static_cast<std::size_t>(span * heads);

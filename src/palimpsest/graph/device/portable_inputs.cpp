@@ -106,7 +106,7 @@ TableInputs new_table_inputs(ggml_context* context, const AttentionShape& shape,
   } else {
     in.mask = has_mask_per_query_head(shape, needs.shared)
                   ? input(GGML_TYPE_F32, span, tokens, shape.group(), shape.kv_heads)
-                  : input(GGML_TYPE_F16, span, tokens, 1, heads * all);
+                  : input(GGML_TYPE_F16, span, tokens, 1, needs.masks(shape) * all);
   }
   if (!needs.rotated) return in;
   if (needs.rotated_sinks > 0) {
@@ -199,7 +199,7 @@ void TableWriter::write_distances(const TableInputs& inputs, const LayerStep& st
 // In a block, row by row: a row is compared with the last step's while it is in the first cache, and where it depends
 // on which slots are empty alone, only the slots that changed since then are looked at.
 void TableWriter::write_mask(TableInputs& inputs, const LayerStep& step, int sequence) {
-  const int heads = static_cast<int>(inputs.key_rows->ne[1]), tokens = step.tokens[sequence].count;
+  const int heads = static_cast<int>(inputs.mask->ne[3] / inputs.key_rows->ne[2]), tokens = step.tokens[sequence].count;
   const std::int64_t span = inputs.mask->ne[0];
   const bool by_row = inputs.block != nullptr;
   mask_.resize(static_cast<std::size_t>((by_row ? 1 : heads * tokens) * span));

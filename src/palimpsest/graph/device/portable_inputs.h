@@ -24,10 +24,10 @@ struct TableInputs {
   };
   std::vector<SeenTable> seen;  // [H * B], of masks in a block
 
-  ggml_tensor* key_rows = nullptr;     // i32 [tokens, H, B]: slots
-  ggml_tensor* value_rows = nullptr;   // i32 [value_dim * tokens, H, B]: elements of V, if it is stored transposed
-  ggml_tensor* mask = nullptr;         // f16 [span, tokens, 1, H * B]: 0 or -inf. has_mask_per_query_head(): f32 [span,
-                                       // tokens, group, KV heads], the bias or -inf; B = 1. An input, or of these:
+  ggml_tensor* key_rows = nullptr;    // i32 [tokens, H, B]: slots
+  ggml_tensor* value_rows = nullptr;  // i32 [value_dim * tokens, H, B]: elements of V, if it is stored transposed
+  ggml_tensor* mask = nullptr;  // f16 [span, tokens, 1, H or 1, * B]: 0 or -inf. has_mask_per_query_head(): f32 [span,
+                                // tokens, group, KV heads], the bias or -inf; B = 1. An input, or of these:
   ggml_tensor* distances = nullptr;    // f32 [span, 1, 1, H]: of slots from the first query; hidden ones are far ahead
   ggml_tensor* offsets = nullptr;      // f32 [1, tokens]: of queries from the first one, and a half
   ggml_tensor* sinks = nullptr;        // f32 [sink_span, 1, H]: 1 for slots that the second query (of the sinks)
@@ -50,9 +50,11 @@ struct TableNeeds {
   bool query_ranks = false, key_ranks = false;
   bool value_rows = false;
   bool distances = false;  // the graph makes the mask
+  bool one_mask = false;   // one mask for all heads, whose tables differ otherwise
   StepBlock* block = nullptr;
 
   int heads(const AttentionShape& shape) const { return shared ? 1 : shape.kv_heads; }
+  int masks(const AttentionShape& shape) const { return one_mask ? 1 : heads(shape); }
 };
 // ALiBi differs between the query heads of a group; ggml's softmax with sink logits takes no group.
 inline bool has_mask_per_query_head(const AttentionShape& shape, bool shared) {

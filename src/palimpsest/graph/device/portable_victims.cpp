@@ -24,7 +24,8 @@ void PortablePath::make_victims(Inputs& inputs, BatchInputs& in) const {
                          .first = static_cast<std::size_t>(victims[backend]),
                          .guard = block.add(GGML_TYPE_F32, {in.batch.span, lanes, 1, 1}),
                          .zero = block.add(GGML_TYPE_F32, {1, 1, a.shape.kv_heads, in.batch.count}),
-                         .seen = {}});
+                         .seen = {},
+                         .newer = {}});
     victims[backend] += lanes;
   }
   for (std::size_t b = 0; b < victims.size(); ++b)
@@ -47,7 +48,7 @@ void PortablePath::choose_victims(DecoderGraph& graph, const BatchInputs& in, in
     ggml_tensor* faded = ggml_scale(c, ggml_cont(c, rows), *step.fading);
     rows = ggml_cpy(c, faded, rows);
   }
-  ggml_tensor* now = ggml_add_inplace(c, rows, ggml_reshape_2d(c, sum_of_weights(c, weights, 0, 1), span, lanes));
+  ggml_tensor* now = ggml_add_inplace(c, rows, ggml_reshape_2d(c, sum_of_weights(graph, weights, 0, 1), span, lanes));
   ggml_tensor* all = in.victims[backends_.index_of(layer)];
   ggml_tensor* place = ggml_view_1d(c, all, lanes, scored.first * sizeof(std::int32_t));
   ggml_build_forward_expand(graph.graph, ggml_cpy(c, ggml_argmax(c, ggml_sub(c, scored.guard, now)), place));
@@ -57,6 +58,7 @@ void PortablePath::write_guards(Inputs& inputs, BatchInputs& in, const Step& ste
   guard_.resize(at(in.batch.span));
   for (Scored& scored : in.scored) {
     scored.seen.resize(static_cast<std::size_t>(scored.guard->ne[1]));
+    scored.newer.resize(scored.seen.size());
     StepBlock& block = inputs.blocks[backends_.index_of(scored.layer)];
     std::size_t lane = 0;
     for (int i = in.batch.first; i < in.batch.first + in.batch.count; ++i) {
@@ -74,7 +76,6 @@ void PortablePath::write_guards(Inputs& inputs, BatchInputs& in, const Step& ste
 void PortablePath::write_guard(StepBlock& block, Scored& scored, std::size_t lane, const SlotsView& slots,
                                AttentionReceiver& receiver, int head) {
   constexpr float kMay = 0, kMayNot = -INFINITY;
-  constexpr int kFew = 4;
   const std::size_t first = lane * guard_.size();
   SeenGuard& seen = scored.seen[lane];
   const auto victims = slots.changes == nullptr ? std::nullopt : receiver.victims_within(head);
@@ -82,23 +83,33 @@ void PortablePath::write_guard(StepBlock& block, Scored& scored, std::size_t lan
                                  : TableInputs::SeenTable{},
                          victims.value_or(RelativeRange{})};
   const SeenGuard before = std::exchange(seen, now);
+  NewTokens& newer = scored.newer[lane];
+  const auto add_if_new = [&](int slot) {
+    const std::int32_t relative = slots.relative[slot];
+    if (relative >= victims->last && relative != kEmptySlot) newer.all.emplace_back(relative, slot);
+  };
   if (victims && before.table.epoch == now.table.epoch && victims->first == before.victims.first &&
-      victims->last >= before.victims.last && victims->last <= before.victims.last + kFew) {
+      victims->last >= before.victims.last) {
     const auto write = [&](int slot) {
       block.set_element(scored.guard, first + at(slot), victims->contains(slots.relative[slot]) ? kMay : kMayNot);
     };
-    for (const int slot : slots.changes->changed().subspan(before.table.changes)) write(slot);
-    for (std::int32_t old = before.victims.last; old < victims->last; ++old) {
-      const auto all = std::span(slots.relative, at(slots.slots));
-      if (const auto found = std::ranges::find(all, old); found != all.end())
-        write(static_cast<int>(found - all.begin()));
+    for (const int slot : slots.changes->changed().subspan(before.table.changes)) write(slot), add_if_new(slot);
+    for (; newer.first < newer.all.size() && newer.all[newer.first].first < victims->last; ++newer.first)
+      write(newer.all[newer.first].second);
+    if (2 * newer.first > newer.all.size()) {
+      newer.all.erase(newer.all.begin(), newer.all.begin() + static_cast<std::ptrdiff_t>(newer.first));
+      newer.first = 0;
     }
     return;
   }
   if (victims) {
+    newer = {};
     std::ranges::fill(guard_, kMayNot);
-    for (int slot = 0; slot < slots.slots; ++slot)
+    for (int slot = 0; slot < slots.slots; ++slot) {
       guard_[at(slot)] = victims->contains(slots.relative[slot]) ? kMay : kMayNot;
+      add_if_new(slot);
+    }
+    std::ranges::sort(newer.all);
   } else {
     receiver.guard(head, guard_);
   }
