@@ -45,6 +45,7 @@ def main():
     parse.add_argument("--concurrent", type=int, default=4)
     parse.add_argument("--slot", type=int, default=4864, help="max tokens of a prompt with its answer")
     parse.add_argument("--shares", type=float, nargs="+", default=[1, 0.5, 0.25, 0.125])
+    parse.add_argument("--peer-shares", type=float, nargs="*", help="llama-server's, which is slow; default: --shares")
     parse.add_argument("--methods", nargs="+", default=["full", "auto"])
     o = parse.parse_args()
     model = common.model_file(o.program, o.smollm2)
@@ -83,33 +84,34 @@ def main():
         return row
 
     for share in o.shares:
-        row = replay(
-            "llama-server",
-            share,
-            lambda port: [
-                o.llama_server,
-                "-m",
-                model,
-                "--port",
-                port,
-                "-t",
-                o.threads,
-                "-tb",
-                o.threads,
-                "-np",
-                o.concurrent,
-                "-c",
-                int(share * tokens) // 256 * 256 or 256,
-                "--kv-unified",
-                "--cache-ram",
-                0,
-                "--no-webui",
-            ],
-        )
+        if share in (o.shares if o.peer_shares is None else o.peer_shares):
+            replay(
+                "llama-server",
+                share,
+                lambda port: [
+                    o.llama_server,
+                    "-m",
+                    model,
+                    "--port",
+                    port,
+                    "-t",
+                    o.threads,
+                    "-tb",
+                    o.threads,
+                    "-np",
+                    o.concurrent,
+                    "-c",
+                    int(share * tokens) // 256 * 256 or 256,
+                    "--kv-unified",
+                    "--cache-ram",
+                    0,
+                    "--no-webui",
+                ],
+            )
         for method in o.methods:
             budget = int(share * tokens / o.concurrent / 2)
             mib = max(32, round(share * needed / 2**20))
-            replay(
+            row = replay(
                 method if method == "full" else f"{method}:budget={budget}",
                 share,
                 lambda port: [
