@@ -110,7 +110,8 @@ ServedService load_encoder(const ServeFlags& flags, const ModelFlags& model, con
   ServedModel served{.vocabulary = Vocabulary::load(path, given.overrides),
                      .name = names.front(),
                      .aliases = {names.begin() + 1, names.end()},
-                     .strict = flags.strict_model};
+                     .strict = flags.strict_model,
+                     .method = {}};
   served.context = encoder->context();
   return {
       .service = std::make_shared<Service>(encoder, std::move(served), scheduler_options_of(flags), parts.responses),
