@@ -111,6 +111,7 @@ ServedService load_encoder(const ServeFlags& flags, const ModelFlags& model, con
                      .name = names.front(),
                      .aliases = {names.begin() + 1, names.end()},
                      .strict = flags.strict_model,
+                     .chat_template = nullptr,
                      .method = {}};
   served.context = encoder->context();
   return {

@@ -56,7 +56,7 @@ TEST_F(EmbeddingsReader, ErrorsNameFields) {
                 {"cache.budget", {{"cache", {{"budget", "many"}}}}},
                 {"wrong", {{"wrong", 1}}}});
   expect_named(many, {{"input", "x"}}, {{"input", {{"input", nullptr}}}, {"prompt", {{"prompt", "x"}}}});
-  expect_named(one, {{"prompt", "x"}}, {{"prompt", {{"prompt", {"x", "y"}}}}, {"truncate", {{"truncate", true}}}});
+  expect_named(one, {{"prompt", "x"}}, {{"prompt", {{"prompt", {"x", "y"}}}}, {"truncate", {{"truncate", 1}}}});
   expect_named(reranking, {{"query", "q"}, {"documents", {"x"}}},
                {{"query", {{"query", nullptr}}},
                 {"query", {{"query", 1}}},
