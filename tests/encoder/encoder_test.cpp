@@ -66,10 +66,14 @@ Floats by_hand(const std::string& path, const SharedTokens& text, enum llama_poo
   const std::unique_ptr<llama_context, void (*)(llama_context*)> context(llama_init_from_model(model.get(), options),
                                                                          llama_free);
   std::vector<TokenId> tokens = list_of(text);
-  if (llama_encode(context.get(), llama_batch_get_one(tokens.data(), static_cast<std::int32_t>(tokens.size()))) != 0)
-    throw std::runtime_error("llama_encode fails");
+  const llama_batch batch = llama_batch_get_one(tokens.data(), static_cast<std::int32_t>(tokens.size()));
+  const bool decodes = llama_get_memory(context.get()) != nullptr && !llama_model_has_encoder(model.get());
+  if ((decodes ? llama_decode(context.get(), batch) : llama_encode(context.get(), batch)) != 0)
+    throw std::runtime_error("libllama fails");
   const float* const result = llama_get_embeddings_seq(context.get(), 0);
-  return {result, result + llama_model_n_embd(model.get())};
+  const bool ranks = pooling == LLAMA_POOLING_TYPE_RANK;
+  return {result,
+          result + (ranks ? static_cast<int>(llama_model_n_cls_out(model.get())) : llama_model_n_embd(model.get()))};
 }
 
 TEST(EncoderTest, EqualsPlainLoops) {
@@ -118,6 +122,25 @@ TEST(EncoderTest, EqualsLibllamaOneTextAtATime) {
   }
 }
 
+// A decoder whose file has a head, and libllama a cache for it.
+TEST(EncoderTest, DecodersThatRankEqualLibllama) {
+  const std::string path = tiny_encoder({.architecture = "qwen3", .pooling = 4, .head = true});
+  EXPECT_TRUE(is_encoder(GgufFile::open(path)));
+  const auto encoder = Encoder::load(path);
+  EXPECT_EQ(encoder->width(), 2);
+  const auto texts = texts_of({3, 25, 50, 64, 1, 60, 60, 60, 60, 60});
+  for (int repetition = 0; repetition < 2; ++repetition) {
+    const auto got = encoder->encode(texts, kNoCheck);
+    for (std::size_t i = 0; i < texts.size(); ++i) {
+      const Floats hand = by_hand(path, texts[i], LLAMA_POOLING_TYPE_RANK);
+      ASSERT_EQ(got[i].size(), hand.size());
+      for (std::size_t j = 0; j < hand.size(); ++j) EXPECT_NEAR(got[i][j], hand[j], 1e-3) << i;
+      EXPECT_NEAR(got[i][0] + got[i][1], 1, 1e-4) << "a softmax";
+    }
+    EXPECT_GT(std::abs(got[1][0] - got[2][0]), 1e-3) << "one score for all";
+  }
+}
+
 TEST(EncoderTest, ManyTextsAreReadInBatches) {
   const auto encoder = Encoder::load(tiny_encoder({}));
   std::vector<SharedTokens> texts(200, texts_of({3}).front());
@@ -127,7 +150,7 @@ TEST(EncoderTest, ManyTextsAreReadInBatches) {
   EXPECT_EQ(encoder->load().batches, 4) << "at most 64 texts";
   EXPECT_EQ(encoder->load().tokens, 600);
   encoder->encode(std::vector<SharedTokens>(17, texts_of({60}).front()), kNoCheck);
-  EXPECT_EQ(encoder->load().batches, 7) << "at most 512 tokens: 8 texts";
+  EXPECT_EQ(encoder->load().batches, 9) << "at most 256 tokens: 4 texts";
   EXPECT_TRUE(encoder->encode({}, kNoCheck).empty());
 }
 

@@ -99,6 +99,9 @@ void write_eurobert(EncoderWriter& out, const TinyEncoder& shape, int vocabulary
     for (const char* name : {"attn_norm", "ffn_norm"}) out.tensor(layer + name + ".weight", {n}, 0.2F, 1);
     for (const char* name : {"attn_q", "attn_k", "attn_v", "attn_output"})
       out.tensor(layer + name + ".weight", {n, n}, 0.3F);
+    if (shape.architecture == "qwen3")
+      for (const char* name : {"attn_q_norm", "attn_k_norm"})
+        out.tensor(layer + name + ".weight", {n / shape.heads}, 0.2F, 1);
     for (const char* name : {"ffn_gate", "ffn_up"}) out.tensor(layer + name + ".weight", {n, wide}, 0.3F);
     out.tensor(layer + "ffn_down.weight", {wide, n}, 0.3F);
   }
@@ -190,15 +193,20 @@ std::string tiny_encoder(const TinyEncoder& shape, const std::string& name) {
   for (const auto& [key, value] : keys) out.number(shape.architecture + "." + key, value);
   for (const char* key : {"attention.layer_norm_epsilon", "attention.layer_norm_rms_epsilon"})
     gguf_set_val_f32(out.get(), (shape.architecture + "." + key).c_str(), 1e-12F);
-  gguf_set_val_bool(out.get(), (shape.architecture + ".attention.causal").c_str(), false);
+  const bool decodes = shape.architecture == "qwen3";
+  if (!decodes) gguf_set_val_bool(out.get(), (shape.architecture + ".attention.causal").c_str(), false);
   const int vocabulary = write_words(out);
-  if (shape.architecture == "eurobert")
+  if (shape.architecture == "eurobert" || decodes)
     write_eurobert(out, shape, vocabulary);
   else if (shape.architecture == "t5encoder")
     write_t5(out, shape, vocabulary);
   else
     write_bert(out, shape, vocabulary);
-  if (shape.head) {
+  if (shape.head && decodes) {
+    const char* labels[] = {"yes", "no"};
+    gguf_set_arr_str(out.get(), "qwen3.classifier.output_labels", labels, 2);
+    out.tensor("cls.output.weight", {shape.width, 2}, 0.3F);
+  } else if (shape.head) {
     out.tensor("cls.weight", {shape.width, shape.width}, 0.3F);
     out.tensor("cls.bias", {shape.width}, 0.2F);
     out.tensor("cls.output.weight", {shape.width, 1}, 1);

@@ -10,9 +10,9 @@
 namespace palimpsest::testing {
 
 struct TinyEncoder {
-  std::string architecture = "bert";  // bert, nomic-bert, eurobert or t5encoder
+  std::string architecture = "bert";  // bert, nomic-bert, eurobert, t5encoder, or a decoder that ranks: qwen3
   int pooling = 1;                    // libllama's number: mean, cls, last, rank; 0: not in the file
-  bool head = false;                  // a classification head of one score
+  bool head = false;                  // a classification head of one score; of qwen3: of two labels
   int layers = 2, width = 32, heads = 4, feed_forward = 48, context = 64;
   std::map<std::string, int> keys = {};  // of the architecture, instead of what they should be
 };

@@ -33,7 +33,7 @@ struct EncoderOptions {
 // Texts of several callers take turns, in batches of at most kBatchTokens; a longer text is a batch of its own.
 class Encoder {
  public:
-  static constexpr int kBatchTokens = 512, kBatchTexts = 64;
+  static constexpr int kBatchTokens = 256, kBatchTexts = 64;
 
   static std::shared_ptr<Encoder> load(const std::string& path, const EncoderOptions& options = {});  // throws Error
   ~Encoder();
