@@ -25,6 +25,9 @@ TEST_F(EmbeddingsReader, ReadsTexts) {
   EXPECT_EQ(read_openai_embeddings({{"content", "Once"}}, model_).input.method.name, "full");
   EXPECT_EQ(read_ollama_embeddings({{"input", {"a", "b"}}, {"truncate", true}}, false, model_).texts.size(), 2u);
   EXPECT_EQ(read_ollama_embeddings({{"prompt", "a"}}, true, model_).texts.size(), 1u);
+  const Json cut = {{"input", long_text()}, {"truncate", true}};
+  EXPECT_EQ(std::ssize(read_ollama_embeddings(cut, false, model_).texts[0]), model_.trained_context);
+  EXPECT_EQ(std::ssize(read_openai_embeddings(cut, model_).input.texts[0]), model_.trained_context);
 }
 
 TEST_F(EmbeddingsReader, ReadsDocumentsToRerank) {
