@@ -96,9 +96,19 @@ namespace {
 ServedService load_encoder(const ServeFlags& flags, const ModelFlags& model, const std::string& path,
                            const std::vector<std::string>& names, const ServeParts& parts) {
   const ModelOptions& given = model.options;
+  const bool alone = flags.models_dir.empty();  // else flags are also of models that write
+  const CacheFlags& cache = flags.cache;
   for (const auto& [is_given, flag] : {std::pair(!given.lora.empty(), "--lora"),
                                        {!given.rpc.empty(), "--rpc"},
-                                       {given.rope.given(), "--rope-scaling and its relatives"}})
+                                       {given.rope.given(), "--rope-scaling and its relatives"},
+                                       {alone && !cache.method.empty(), "--method"},
+                                       {alone && cache.policy, "--policy"},
+                                       {alone && cache.mechanism, "--mechanism"},
+                                       {alone && cache.positions, "--positions"},
+                                       {alone && cache.budget, "--budget"},
+                                       {alone && cache.sinks, "--sinks"},
+                                       {alone && !flags.chat_template.empty(), "--chat-template"},
+                                       {alone && !flags.session_path.empty(), "--session-path"}})
     if (is_given) fail("{}: does not apply to encoders: leave it out", flag);
   EncoderOptions options{.device = given.device,
                          .threads = threads_of(flags.threads, {}).batch,

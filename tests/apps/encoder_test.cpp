@@ -33,6 +33,7 @@ TEST(EncoderCommands, Refusals) {
   expect_refused({"serve", "-m", path, "--port", "0", "--pooling", "rank"}, "no classification head");
   expect_refused({"serve", "-m", path, "--port", "0", "--pooling", "max"}, "an encoder takes mean, cls, last or rank");
   expect_refused({"serve", "-m", path, "--port", "0", "--lora", path}, "--lora: does not apply to encoders");
+  expect_refused({"serve", "-m", path, "--port", "0", "--budget", "64"}, "--budget: does not apply to encoders");
   expect_refused({"serve", "-m", default_model(), "--port", "0", "--pooling", "cls"},
                  "encoders also take cls and rank");
 }
