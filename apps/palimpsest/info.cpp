@@ -9,15 +9,17 @@
 #include "palimpsest/core/cache_type.h"
 #include "palimpsest/core/error.h"
 #include "palimpsest/info_cache.h"
+#include "palimpsest/info_encoder.h"
 #include "palimpsest/info_families.h"
+#include "palimpsest/info_parts.h"
 #include "palimpsest/matmul/panels.h"
 #include "palimpsest/model/backend.h"
+#include "palimpsest/model/encoder_file.h"
 #include "palimpsest/model/rpc.h"
 #include "palimpsest/model/weights.h"
 #include "palimpsest/options.h"
 #include "palimpsest/progress.h"
 #include "palimpsest/system.h"
-#include "palimpsest/text/vocabulary.h"
 
 namespace palimpsest::cli {
 namespace {
@@ -68,31 +70,6 @@ Json rope_of(const RopeOptions& rope) {
   if (!rope.factors.empty()) out["factors"] = rope.factors.size();
   if (rope.yarn_ext_factor != 0) out["yarn_original_context"] = rope.original_context;
   return out;
-}
-
-Json tensors_of(const Model& model) {
-  struct Sum {
-    std::size_t count = 0, bytes = 0;
-  };
-  std::map<std::string, Sum> sums;
-  for (const GgufTensor& tensor : model.weights().file.tensors()) {
-    Sum& sum = sums[ggml_type_name(tensor.type)];
-    ++sum.count;
-    sum.bytes += tensor.bytes;
-  }
-  Json out = Json::array();
-  for (const auto& [type, sum] : sums) out.push_back({{"type", type}, {"count", sum.count}, {"bytes", sum.bytes}});
-  return out;
-}
-
-Json vocabulary_of(const Model& model) {
-  if (model.path().empty()) return nullptr;
-  const auto vocabulary = Vocabulary::load(model.path(), model.options().overrides);
-  return {{"kind", vocabulary->kind()},
-          {"tokens", vocabulary->size()},
-          {"bos", vocabulary->bos()},
-          {"eos", vocabulary->eos()},
-          {"chat_template", vocabulary->has_chat_template()}};
 }
 
 // The devices that have layers, the first and the last layer of each; the output is on the last.
@@ -154,8 +131,8 @@ Json describe(const InfoFlags& flags) {
     out["experts"] = h.experts;
     out["experts_used"] = h.experts_used;
   }
-  out["vocabulary"] = vocabulary_of(*model);
-  out["tensors"] = tensors_of(*model);
+  out["vocabulary"] = model->path().empty() ? Json(nullptr) : vocabulary_of(model->path(), model->options().overrides);
+  out["tensors"] = tensors_of(model->weights().file);
   if (const Json list = devices_of(*model); list.size() > 1 || list[0]["name"] != "cpu") out["devices"] = list;
   const MethodPlan plan = plan_of(options, h);
   options.method = plan.method();
@@ -187,7 +164,7 @@ Json describe(const InfoFlags& flags) {
 }
 
 void print(const Json& m) {
-  const auto line = [](const char* name, const std::string& value) { fmt::print("{:18}{}\n", name, value); };
+  const auto line = print_info;
   const auto number = [&](const char* key) { return m[key].get<long long>(); };
   const auto range = [&](const char* key) {  // "3 to 5" where layers differ
     if (!m[key].is_array()) return std::to_string(number(key));
@@ -198,7 +175,7 @@ void print(const Json& m) {
   line("model", m["model"]);
   if (m["name"] != m["model"] && !m["name"].get<std::string>().empty()) line("name", m["name"]);
   line("architecture", m["architecture"]);
-  line("parameters", fmt::format("{} ({})", thousands(number("parameters")), bytes(m["weight_bytes"])));
+  print_weights(m);
   line("shape",
        fmt::format("{} layers, width {}, feed-forward {}", number("layers"), number("width"), range("feed_forward")));
   line("attention", fmt::format("{} query heads, {} KV heads, head dimension {}", range("query_heads"),
@@ -225,13 +202,8 @@ void print(const Json& m) {
                                 number("layers_with_window"), number("layers")));
   if (m.contains("experts"))
     line("experts", fmt::format("{}, {} active per token", number("experts"), number("experts_used")));
-  const Json& v = m["vocabulary"];
-  line("vocabulary", v.is_null() ? "none (synthetic)"
-                                 : fmt::format("{} tokens, {}, {} chat template", thousands(v["tokens"].get<int>()),
-                                               v["kind"].get<std::string>(), v["chat_template"] ? "with" : "no"));
-  for (const Json& t : m["tensors"])
-    line(&t == &m["tensors"].front() ? "tensors" : "",
-         fmt::format("{:6} {:4} tensors, {}", t["type"].get<std::string>(), t["count"].get<int>(), bytes(t["bytes"])));
+  print_vocabulary(m["vocabulary"]);
+  print_tensors(m["tensors"]);
   const Json& c = m["cache"];
   std::string cost = fmt::format("{} per token in {}; ", bytes(c["bytes_per_token"]), c["type"].get<std::string>());
   if (c.contains("budget"))
@@ -291,11 +263,18 @@ int devices(const std::string& rpc, bool json) {
 int info(const InfoFlags& flags) {
   if (flags.devices) return devices(flags.model.options.rpc, flags.json);
   if (flags.families) return list_families(flags.json);
-  const Json out = describe(flags);
+  bool encoder = false;
+  Json out;
+  if (const auto path = flags.model.synthetic.empty() ? known_model(flags.model) : std::nullopt) {
+    GgufFile file = GgufFile::open(*path);
+    for (const GgufOverride& given : flags.model.options.overrides) file.override_value(given);
+    if (encoder = is_encoder(file); encoder) out = describe_encoder(file);
+  }
+  if (!encoder) out = describe(flags);
   if (flags.json)
     fmt::print("{}\n", out.dump(2));
   else
-    print(out);
+    (encoder ? print_encoder : print)(out);
   return kOk;
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "palimpsest/commands.h"
+#include "palimpsest/model/encoder_file.h"
 #include "palimpsest/model/families/families.h"
 #include "palimpsest/model/model.h"
 
@@ -83,7 +84,11 @@ int list_families(bool json) {
     fmt::print("{:10} {:52} {}", f->architecture, f->models, features_of(*f));
     fmt::print("{}{}\n", f->limits.empty() ? "" : "; not: ", f->limits);
   }
-  if (json) fmt::print("{}\n", Json{{"families", out}}.dump(2));
+  const std::vector<std::string_view> encoders(encoder_architectures().begin(), encoder_architectures().end());
+  if (json)
+    fmt::print("{}\n", Json{{"families", out}, {"encoders", encoders}}.dump(2));
+  else
+    fmt::print("encoders, for serve: {}\n", fmt::join(encoders, ", "));
   return kOk;
 }
 

@@ -110,7 +110,7 @@ int serve(ServeFlags flags) {
                                       : std::make_unique<Server>(host, scheduler_options_of(flags), flags.server);
   server->bind();
   if (host == nullptr)
-    fmt::print("palimpsest serves {}, cache {}, at {}\n", one.service->model().name, one.method, server->url());
+    fmt::print("palimpsest serves {}, {}, at {}\n", one.service->model().name, one.how, server->url());
   else
     fmt::print("palimpsest serves {} models, {} at a time, at {}\n", host->known().size(), flags.models_max,
                server->url());
@@ -181,8 +181,8 @@ void add_serve(CLI::App& app, Action& action) {
   option(group, "--reasoning-format", flags->reasoning_format, "auto|none",
          "none: the reasoning stays in the reply's content; auto: it is in reasoning_content")
       ->default_str("auto");
-  option(group, "--pooling", flags->pooling, "none|mean|last",
-         "how the hidden states of a text become an embedding; none: no embeddings")
+  option(group, "--pooling", flags->pooling, "none|mean|last|cls|rank",
+         "how the hidden states of a text become an embedding; none: no embeddings; cls, rank: of encoders")
       ->default_str("the model file's, else mean");
   command->add_flag("--no-ui,--no-webui", flags->no_page, "no page for chats at /")->group(group);
   option(group, "--cors-origin", flags->server.cors_origin, "ORIGIN",

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "palimpsest/core/error.h"
+#include "palimpsest/core/gguf_file.h"
 #include "palimpsest/evict/legality.h"
 #include "palimpsest/hub/models_dir.h"
 #include "palimpsest/server/log.h"
@@ -22,7 +23,7 @@ Pooling pooling_of(const std::string& word, const Hyperparameters& hyper) {
   if (word == "none") return Pooling::kNone;
   if (word == "mean") return Pooling::kMean;
   if (word == "last") return Pooling::kLast;
-  fail("--pooling {}: give none, mean or last", word);
+  fail("--pooling {}: give none, mean or last; encoders also take cls and rank", word);
 }
 
 // nullopt: as the chat template has it.
@@ -89,8 +90,62 @@ SchedulerOptions scheduler_options_of(const ServeFlags& flags) {
   return scheduler;
 }
 
+namespace {
+
+// Of an encoder, which libllama runs.
+ServedService load_encoder(const ServeFlags& flags, const ModelFlags& model, const std::string& path,
+                           const std::vector<std::string>& names, const ServeParts& parts) {
+  const ModelOptions& given = model.options;
+  const bool alone = flags.models_dir.empty();  // else flags are also of models that write
+  const CacheFlags& cache = flags.cache;
+  for (const auto& [is_given, flag] : {std::pair(!given.lora.empty(), "--lora"),
+                                       {!given.rpc.empty(), "--rpc"},
+                                       {given.rope.given(), "--rope-scaling and its relatives"},
+                                       {alone && !cache.method.empty(), "--method"},
+                                       {alone && cache.policy, "--policy"},
+                                       {alone && cache.mechanism, "--mechanism"},
+                                       {alone && cache.positions, "--positions"},
+                                       {alone && cache.budget, "--budget"},
+                                       {alone && cache.sinks, "--sinks"},
+                                       {alone && !flags.chat_template.empty(), "--chat-template"},
+                                       {alone && !flags.session_path.empty(), "--session-path"}})
+    if (is_given) fail("{}: does not apply to encoders: leave it out", flag);
+  EncoderOptions options{.device = given.device,
+                         .threads = threads_of(flags.threads, {}).batch,
+                         .context = given.context,
+                         .repack = given.repack,
+                         .overrides = given.overrides};
+  if (!flags.pooling.empty()) options.pooling = parse_encoder_pooling(flags.pooling);
+  const std::shared_ptr<Encoder> encoder = Encoder::load(path, options);
+  ServedModel served{.vocabulary = Vocabulary::load(path, given.overrides),
+                     .name = names.front(),
+                     .aliases = {names.begin() + 1, names.end()},
+                     .strict = flags.strict_model,
+                     .chat_template = nullptr,
+                     .method = {}};
+  served.context = encoder->context();
+  return {
+      .service = std::make_shared<Service>(encoder, std::move(served), scheduler_options_of(flags), parts.responses),
+      .how = fmt::format("encoder {}, pooling {}", encoder->file().architecture, name_of(encoder->pooling()))};
+}
+
+// The names of a model in the API, unless they are given. A model by name answers to it, too.
+std::vector<std::string> names_of_model(const ModelFlags& model, const std::string& path) {
+  std::vector<std::string> names = {fs::path(path).stem().string()};
+  std::error_code ignored;
+  if (const std::string& given = model.path; !given.empty() && !fs::exists(given, ignored)) names.push_back(given);
+  return names;
+}
+
+}  // namespace
+
 ServedService load_service(const ServeFlags& flags, const ModelFlags& model, std::vector<std::string> names,
                            const ServeParts& parts) {
+  if (model.synthetic.empty()) {
+    const std::string path = model_path(model);
+    if (names.empty()) names = names_of_model(model, path);
+    if (is_encoder(GgufFile::open(path))) return load_encoder(flags, model, path, names, parts);
+  }
   const TextModel loaded = load_text_model(model);
   const Hyperparameters& hyper = loaded.model->hyper();
   CacheFlags cache = flags.cache;
@@ -105,17 +160,10 @@ ServedService load_service(const ServeFlags& flags, const ModelFlags& model, std
   session.method = plan.method();
   session.method.protection.prompt = pins_prompts;
   ServedService out{.service = nullptr,
-                    .method = spell_short(session.method),
+                    .how = "cache " + spell_short(session.method),
                     .auto_line = auto_line(plan),
                     .warning = beyond_context(session.method, hyper)};
   const bool templates = !flags.chat_template.empty() || loaded.vocabulary->has_chat_template();
-  if (names.empty()) {
-    names = {std::filesystem::path(loaded.model->path()).stem().string()};
-    // A model by name answers to it, too.
-    std::error_code ignored;
-    if (const std::string& given = model.path; !given.empty() && !std::filesystem::exists(given, ignored))
-      names.push_back(given);
-  }
   ServedModel served{
       .vocabulary = loaded.vocabulary,
       .name = names.front(),

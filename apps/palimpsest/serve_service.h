@@ -45,7 +45,8 @@ ServeParts serve_parts(const ServeFlags& flags);  // throws Error
 
 struct ServedService {
   std::shared_ptr<Service> service;
-  std::string method, auto_line, warning;  // lines for the user
+  std::string how;                           // "cache streaming:budget=512", "encoder bert, pooling mean"
+  std::string auto_line = {}, warning = {};  // lines for the user
 };
 // `names`: of the model in the API; empty: its file's. Throws Error.
 ServedService load_service(const ServeFlags& flags, const ModelFlags& model, std::vector<std::string> names,

@@ -50,6 +50,14 @@ std::string families_page() {
     out += fmt::format("| `{}` | {} | {} | {} | {} | {} |\n", text("architecture"), text("models"), text("features"),
                        text("checked_against"), refused_methods(text("architecture")), text("limits"));
   }
+  std::vector<std::string> encoders;
+  for (const Json& each : list["encoders"]) encoders.push_back(fmt::format("`{}`", each.get<std::string>()));
+  out += fmt::format(
+      "\n## Encoders\n\nThey have no KV cache and no methods: `palimpsest serve` answers `/v1/embeddings` and "
+      "`/v1/rerank` with them, run by\nlibllama ([server.md](server.md#encoders)): {}. So does a file of any "
+      "architecture whose pooling is `rank`. `bert` is\nchecked against plain loops in double precision, "
+      "`nomic-bert`, `eurobert` and `t5encoder` against libllama's own API (`tests/encoder`).\n",
+      fmt::join(encoders, ", "));
   return out;
 }
 

@@ -253,18 +253,19 @@ TEST(BadInputTest, UnsupportedFormsOfFamilies) {
 
 // Architectures that need another mechanism, and unknown ones.
 TEST(BadInputTest, UnsupportedArchitecturesSayWhy) {
-  const std::vector<std::pair<const char*, const char*>> cases = {{"deepseek32", "an index of its own"},
-                                                                  {"glm-dsa", "an index of its own"},
-                                                                  {"mamba", "nothing to evict"},
-                                                                  {"rwkv7", "nothing to evict"},
-                                                                  {"kimi-linear", "recurrent layers"},
-                                                                  {"llada", "diffusion"},
-                                                                  {"bert", "encoder"},
-                                                                  {"gemma4", "heads of two widths"},
-                                                                  {"eagle3", "a draft"},
-                                                                  {"qwen2moo", "nearest one that is: qwen2moe"},
-                                                                  {"qwen9-experimental", "nearest one that is: qwen"},
-                                                                  {"zzz", "info --families"}};
+  const std::vector<std::pair<const char*, const char*>> cases = {
+      {"deepseek32", "an index of its own"},
+      {"glm-dsa", "an index of its own"},
+      {"mamba", "nothing to evict"},
+      {"rwkv7", "nothing to evict"},
+      {"kimi-linear", "recurrent layers"},
+      {"llada", "diffusion"},
+      {"bert", "an encoder, which writes no text; `palimpsest serve`"},
+      {"gemma4", "heads of two widths"},
+      {"eagle3", "a draft"},
+      {"qwen2moo", "nearest one that is: qwen2moe"},
+      {"qwen9-experimental", "nearest one that is: qwen"},
+      {"zzz", "info --families"}};
   for (const auto& [architecture, says] : cases) {
     const std::string message = error_of([&, name = architecture] { find_family(name); });
     EXPECT_TRUE(one_line(message)) << message;

@@ -17,7 +17,9 @@ inline ServedModel model_of_readers() {
   return {.vocabulary = served_vocabulary(),
           .name = "stories",
           .chat_template = ChatTemplate::load(served_vocabulary(), "chatml", false),
-          .method = parse_method("streaming:budget=128")};
+          .method = parse_method("streaming:budget=128"),
+          .width = served_model()->hyper().width,
+          .trained_context = served_model()->hyper().trained_context};
 }
 
 // A field's path, and members of the body that make it wrong.

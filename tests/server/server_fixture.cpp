@@ -7,6 +7,14 @@ namespace palimpsest::testing {
 namespace {
 
 std::shared_ptr<Service> make_service(const ServerSetup& setup) {
+  if (!setup.encoder.empty())
+    return std::make_shared<Service>(Encoder::load(setup.encoder),
+                                     ServedModel{.vocabulary = Vocabulary::load(setup.encoder),
+                                                 .name = "encoder",
+                                                 .strict = setup.strict_model,
+                                                 .chat_template = nullptr,
+                                                 .method = {}},
+                                     setup.scheduler, std::make_shared<ResponseStore>(setup.response_bytes));
   ServedModel model{
       .vocabulary = served_vocabulary(),
       .name = "stories",

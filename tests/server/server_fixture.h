@@ -28,6 +28,7 @@ struct ServerSetup {
     server.quiet = true;
   }
   std::shared_ptr<const Model> model;  // nullptr: served_model(); its vocabulary is the served one
+  std::string encoder;                 // a file: the served model is this encoder
   SchedulerOptions scheduler;
   ServerOptions server;
   std::string chat_template = "chatml";  // empty: none

@@ -99,8 +99,14 @@ TEST(VocabularyCheck, RefusesWhatLibllamaAsserts) {
             ": the vocabulary has 2 tokens, fewer than 3: convert the model again");
   EXPECT_EQ(complaint([](Parts& p) { p.tokens.clear(); }),
             ": tokenizer.ggml.tokens is missing or empty: convert the model again");
-  EXPECT_EQ(complaint([](Parts& p) { p.model = "t5"; }),
-            ": tokenizer \"t5\" is not supported; \"llama\" and \"gpt2\" are: use another model");
+  EXPECT_EQ(complaint([](Parts& p) { p.model = "rwkv"; }),
+            ": tokenizer \"rwkv\" is not supported; llama, gpt2, bert, t5 are: use another model");
+  EXPECT_EQ(complaint([](Parts& p) {
+              p.model = "bert";
+              p.tokens.resize(100);
+              p.types.resize(100);
+            }),
+            ": the vocabulary has 100 tokens, fewer than 104: convert the model again");
   EXPECT_EQ(complaint([](Parts& p) { p.model = "no_vocab"; }),
             ": has no vocabulary (tokenizer.ggml.model): convert the model together with its tokenizer");
 }

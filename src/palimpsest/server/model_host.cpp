@@ -189,7 +189,7 @@ void ModelHost::unload(const std::string& name) {
 std::vector<ModelHost::Shown> ModelHost::show() {
   std::vector<Shown> all;
   if (only_ != nullptr)
-    return {{.model = {.name = only_->model().name, .path = only_->scheduler().decoder().model().path()},
+    return {{.model = {.name = only_->model().name, .path = only_->model().vocabulary->path()},
              .status = Status::kLoaded,
              .error = {},
              .service = only_}};
@@ -231,7 +231,9 @@ void ModelHost::for_each_loaded(Do action) {
 }
 
 void ModelHost::close_session(const std::string& session, int key) {
-  for_each_loaded([&](Service& service) { service.scheduler().close_session(session, key); });
+  for_each_loaded([&](Service& service) {
+    if (service.encoder() == nullptr) service.scheduler().close_session(session, key);
+  });
 }
 
 void ModelHost::close() {

@@ -23,8 +23,12 @@ struct ServedModel {
   std::shared_ptr<const ChatTemplate> chat_template;  // nullptr: the model has none, and chats are refused
   Method method;                                      // default for requests without "cache"
   Pooling pooling = Pooling::kMean;                   // of embeddings; kNone: they are refused
-  int auto_budget = kAutoBudget;                      // of method auto, in tokens; set by Service
-  long long default_max_tokens = 1024;                // default max_tokens of chats; -1: up to the trained context
+  int width = 0;                                      // of embeddings; set by Service
+  int trained_context = 0;                            // likewise, in tokens
+  bool encodes = false;                 // an encoder: texts have the tokens of its vocabulary at both ends
+  bool ranks = false;                   // by its own head, and gives no embeddings
+  int auto_budget = kAutoBudget;        // of method auto, in tokens; set by Service
+  long long default_max_tokens = 1024;  // default max_tokens of chats; -1: up to the trained context
   // The default limit of completions; nullopt: 16 as in OpenAI's API, and no limit in llama-server's /completion.
   std::optional<long long> completion_max_tokens = {};
   SamplerOptions sampling = {};       // what requests leave out

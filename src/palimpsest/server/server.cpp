@@ -70,7 +70,7 @@ struct Server::Impl {
 };
 
 Server::Server(std::shared_ptr<Service> service, const ServerOptions& options)
-    : Server(std::make_shared<ModelHost>(service), service->scheduler().options(), options) {}
+    : Server(std::make_shared<ModelHost>(service), service->options(), options) {}
 
 Server::Server(std::shared_ptr<ModelHost> host, const SchedulerOptions& limits, const ServerOptions& options)
     : host_(std::move(host)), options_(options), impl_(std::make_unique<Impl>(connection_limits(limits, options))) {

@@ -1,5 +1,5 @@
-// State shared by all connections: the scheduler and its thread, the model's name and vocabulary, metrics, sessions,
-// open tickets.
+// State shared by all connections: the scheduler and its thread, or the encoder, the model's name and vocabulary,
+// metrics, sessions, open tickets.
 #pragma once
 
 #include <atomic>
@@ -10,6 +10,7 @@
 #include <string>
 #include <thread>
 
+#include "palimpsest/encoder/encoder.h"
 #include "palimpsest/engine/scheduler/scheduler.h"
 #include "palimpsest/server/metrics.h"
 #include "palimpsest/server/response_store.h"
@@ -28,10 +29,17 @@ class Service {
   // Several models share their sessions and responses.
   Service(std::shared_ptr<Decoder> decoder, ServedModel model, const SchedulerOptions& options,
           std::shared_ptr<SessionFolders> sessions, std::shared_ptr<ResponseStore> responses);
+  // An encoder. `options`: for the number of requests.
+  Service(std::shared_ptr<Encoder> encoder, ServedModel model, const SchedulerOptions& options,
+          std::shared_ptr<ResponseStore> responses);
   ~Service();
 
   const ServedModel& model() const { return model_; }
-  Scheduler& scheduler() { return scheduler_; }
+  const SchedulerOptions& options() const { return options_; }
+  Encoder* encoder() { return encoder_.get(); }  // nullptr: the model writes text
+  Scheduler& scheduler();                        // throws ApiError if the model is an encoder
+  SchedulerLoad load() const;
+  double seconds_until_begun() const;  // Scheduler's; 0 for an encoder
   const std::shared_ptr<Metrics>& metrics() const { return metrics_; }
   ResponseStore& responses() { return *responses_; }
   Sessions& sessions(int key) const;  // of this API key (its number); throws ApiError if there are none
@@ -41,6 +49,7 @@ class Service {
   bool closed() const { return closed_; }
   // True after an exception ended the scheduler's thread (it is logged); no request can be served then.
   bool failed() const { return failed_; }
+  bool cancelled() const { return cancelled_; }  // by cancel_all()
 
   // The scheduler requests of one HTTP request in progress. cancel_all() cancels those of all tickets.
   class Ticket {
@@ -62,11 +71,13 @@ class Service {
 
  private:
   ServedModel model_;
+  SchedulerOptions options_;
   std::shared_ptr<Metrics> metrics_ = std::make_shared<Metrics>();
   std::shared_ptr<SessionFolders> sessions_;
   std::shared_ptr<ResponseStore> responses_;
-  Scheduler scheduler_;
-  std::atomic<bool> closed_ = false, failed_ = false;
+  std::shared_ptr<Encoder> encoder_;  // one of these
+  std::unique_ptr<Scheduler> scheduler_;
+  std::atomic<bool> closed_ = false, failed_ = false, cancelled_ = false;
   std::mutex mutex_;
   std::condition_variable idle_;
   std::set<Ticket*> tickets_;

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <charconv>
 #include <climits>
-#include <cstring>
 #include <exception>
 #include <mutex>
 #include <string_view>
@@ -14,44 +13,12 @@
 
 #include "palimpsest/core/error.h"
 #include "palimpsest/text/dry_cache.h"
+#include "palimpsest/text/libllama_file.h"
 #include "palimpsest/text/message_marks.h"
 #include "palimpsest/text/vocabulary_check.h"
 
 namespace palimpsest {
 namespace {
-
-std::mutex log_mutex;
-std::string first_error;  // libllama's first error line while loading a file, for our error message
-
-void keep_error(ggml_log_level level, const char* text, void*) {
-  if (level != GGML_LOG_LEVEL_ERROR) return;
-  const std::lock_guard lock(log_mutex);
-  if (!first_error.empty()) return;
-  for (const char c : std::string_view(text).substr(0, 300))  // names from the file may contain any byte
-    if (c != '\n') first_error += c >= 32 && c < 127 ? c : '?';
-}
-
-// Silences libllama's and ggml's logs during its lifetime, and keeps the first error.
-class LogCapture {
- public:
-  LogCapture() {
-    ggml_log_get(&ggml_callback_, &ggml_data_);
-    llama_log_set(keep_error, nullptr);  // redirects ggml's log, too
-    const std::lock_guard lock(log_mutex);
-    first_error.clear();
-  }
-  ~LogCapture() { ggml_log_set(ggml_callback_, ggml_data_); }
-  LogCapture(const LogCapture&) = delete;
-  LogCapture& operator=(const LogCapture&) = delete;
-  std::string first() const {
-    const std::lock_guard lock(log_mutex);
-    return first_error.empty() ? "no reason given" : first_error;
-  }
-
- private:
-  ggml_log_callback ggml_callback_ = nullptr;
-  void* ggml_data_ = nullptr;
-};
 
 // Calls `fill(buffer, size)` by libllama's convention: a negative result is the required size.
 template <typename T, typename Fill>
@@ -72,27 +39,10 @@ T filled(std::size_t guess, Fill fill) {
   return buffer;
 }
 
-llama_model_kv_override for_libllama(const GgufOverride& given) {
-  llama_model_kv_override out = {};
-  std::strncpy(out.key, given.key.c_str(), sizeof out.key - 1);
-  if (const auto* whole = std::get_if<std::int64_t>(&given.value))
-    out.tag = LLAMA_KV_OVERRIDE_TYPE_INT, out.val_i64 = *whole;
-  if (const auto* number = std::get_if<double>(&given.value))
-    out.tag = LLAMA_KV_OVERRIDE_TYPE_FLOAT, out.val_f64 = *number;
-  if (const auto* flag = std::get_if<bool>(&given.value)) out.tag = LLAMA_KV_OVERRIDE_TYPE_BOOL, out.val_bool = *flag;
-  if (const auto* text = std::get_if<std::string>(&given.value)) {
-    out.tag = LLAMA_KV_OVERRIDE_TYPE_STR;
-    std::strncpy(out.val_str, text->c_str(), sizeof out.val_str - 1);
-  }
-  return out;
-}
-
 // A vocabulary does not depend on the architecture: files of families that libllama does not support (gptj, opt) are
 // loaded as llama.
 llama_model* load_vocabulary(const std::string& path, std::span<const GgufOverride> overrides) {
-  std::vector<llama_model_kv_override> list;
-  for (const GgufOverride& given : overrides) list.push_back(for_libllama(given));
-  list.push_back({});  // the end
+  std::vector<llama_model_kv_override> list = for_libllama(overrides);
   llama_model_params params = llama_model_default_params();
   params.vocab_only = true;
   for (bool as_llama = false;; as_llama = true) {

@@ -1,5 +1,7 @@
 #include "palimpsest/text/vocabulary_check.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <string_view>
@@ -59,9 +61,15 @@ void check_types(const GgufFile& file, const std::vector<std::string_view>& toke
            printable(tokens[i]));
 }
 
-// Special tokens missing in the file default to those of Llama and GPT-2 in libllama.
-void check_special_tokens(const GgufFile& file, std::size_t count, bool sentencepiece) {
-  const std::size_t min = sentencepiece ? 3 : 12;
+// Special tokens missing in the file default to those of Llama, GPT-2, BERT and T5 in libllama. Without them it aborts.
+void check_special_tokens(const GgufFile& file, std::string_view model, std::size_t count) {
+  std::size_t min = model == "gpt2" ? 12 : 3;
+  if (model == "bert")
+    for (const auto& [name, id] : {std::pair("mask", 103), {"seperator", 102}, {"bos", 101}, {"unknown", 100}})
+      if (!file.has(fmt::format("tokenizer.ggml.{}_token_id", name))) min = std::max<std::size_t>(min, id + 1);
+  if (model == "t5" && file.boolean("tokenizer.ggml.add_bos_token").value_or(false) &&
+      !file.has("tokenizer.ggml.bos_token_id"))
+    fail("{}: tokenizer.ggml.bos_token_id is missing: convert the model again", file.path());
   if (count < min)
     fail("{}: the vocabulary has {} tokens, fewer than {}: convert the model again", file.path(), count, min);
   for (const std::string_view key : file.keys()) {
@@ -72,6 +80,18 @@ void check_special_tokens(const GgufFile& file, std::size_t count, bool sentence
   }
 }
 
+// The size of a table, then the table, then the texts that replace what it finds.
+void check_character_map(const GgufFile& file) {
+  constexpr const char* kMap = "tokenizer.ggml.precompiled_charsmap";
+  const auto bytes = file.integers(kMap);
+  if (!bytes) return;
+  std::size_t table = 0;
+  for (std::size_t i = 0; i < 4 && i < bytes->size(); ++i)
+    table |= static_cast<std::size_t>((*bytes)[i] & 255) << (8 * i);
+  if (bytes->size() < 4 || table + 4 >= bytes->size() || (bytes->back() & 255) != 0)
+    fail("{}: {} is damaged: convert the model again", file.path(), kMap);
+}
+
 }  // namespace
 
 void check_vocabulary(const std::string& path, std::span<const GgufOverride> overrides) {
@@ -80,20 +100,22 @@ void check_vocabulary(const std::string& path, std::span<const GgufOverride> ove
   const auto model = file.text("tokenizer.ggml.model");
   if (!model || *model == "no_vocab" || *model == "none")
     fail("{}: has no vocabulary (tokenizer.ggml.model): convert the model together with its tokenizer", path);
+  constexpr std::string_view kSupported[] = {"llama", "gpt2", "bert", "t5"};
+  if (std::ranges::find(kSupported, *model) == std::end(kSupported))
+    fail("{}: tokenizer \"{}\" is not supported; {} are: use another model", path, printable(*model),
+         fmt::join(kSupported, ", "));
   const bool sentencepiece = *model == "llama";
-  if (!sentencepiece && *model != "gpt2")
-    fail("{}: tokenizer \"{}\" is not supported; \"llama\" and \"gpt2\" are: use another model", path,
-         printable(*model));
 
   const auto tokens = file.texts("tokenizer.ggml.tokens").value_or(std::vector<std::string_view>{});
   if (tokens.empty()) fail("{}: tokenizer.ggml.tokens is missing or empty: convert the model again", path);
-  check_special_tokens(file, tokens.size(), sentencepiece);
+  check_special_tokens(file, *model, tokens.size());
   const Texts texts = check_tokens(file, tokens);
   if (sentencepiece) check_bytes(file, texts);
-  check_types(file, tokens, sentencepiece);
+  check_types(file, tokens, sentencepiece || *model == "t5");
   if (file.has("tokenizer.ggml.scores") && file.array_size("tokenizer.ggml.scores") != tokens.size())
     fail("{}: tokenizer.ggml.scores has {} entries for {} tokens: convert the model again", path,
          file.array_size("tokenizer.ggml.scores"), tokens.size());
+  check_character_map(file);
   file.texts("tokenizer.ggml.merges");  // strings, if present
 }
 

@@ -11,6 +11,16 @@ const Family kErnie45Family = {
     .rope = RopeKind::kPairs,
 };
 
+// For text, the rotary dimensions of time, height and width have the same position.
+const Family kPaddleOcrFamily = {
+    .architecture = "paddleocr",
+    .models = "PaddleOCR VL",
+    .limits = "images",
+    .qkv_bias = Presence::kOptional,
+    .attention_bias = Presence::kOptional,
+    .tiny = {.keys = {{"rope.dimension_sections", ExtraKey::Type::kSigned, 8}}},
+};
+
 // The first layers are dense.
 const Family kErnie45MoeFamily = {
     .architecture = "ernie4_5-moe",

@@ -7,6 +7,7 @@
 #include "palimpsest/core/error.h"
 #include "palimpsest/core/gguf_file.h"
 #include "palimpsest/core/nearest_name.h"
+#include "palimpsest/model/encoder_file.h"
 
 namespace palimpsest {
 
@@ -22,7 +23,8 @@ constexpr std::string_view
     kNoCache = "it has no attention, so no KV cache and nothing to evict",
     kOtherState = "its recurrent layers (Mamba-1, RWKV, Kimi's delta rule) are not supported",
     kDiffusion = "it is a diffusion model: it writes all tokens of a text at once, without a KV cache",
-    kEncoder = "it is an encoder, which reads a whole text at once, without a KV cache",
+    kEncoder =
+        "it is an encoder, which writes no text; `palimpsest serve` answers /v1/embeddings and /v1/rerank with it",
     kDraft = "it is a draft of another model, which reads that model's hidden states";
 constexpr Refused kRefused[] = {
     {"deepseek32", kOwnSelection},
@@ -43,18 +45,7 @@ constexpr Refused kRefused[] = {
     {"llada", kDiffusion},
     {"llada-moe", kDiffusion},
     {"rnd1", kDiffusion},
-    {"bert", kEncoder},
-    {"modern-bert", kEncoder},
-    {"nomic-bert", kEncoder},
-    {"nomic-bert-moe", kEncoder},
-    {"neo-bert", kEncoder},
-    {"jina-bert-v2", kEncoder},
-    {"jina-bert-v3", kEncoder},
-    {"eurobert", kEncoder},
-    {"gemma-embedding", kEncoder},
-    {"llama-embed", kEncoder},
     {"t5", "it is an encoder and a decoder, which attends to the encoder's text"},
-    {"t5encoder", kEncoder},
     {"wavtokenizer-dec", "it writes audio, not text"},
     {"eagle3", kDraft},
     {"dflash", kDraft},
@@ -92,6 +83,8 @@ const Family& find_family(std::string_view architecture) {
   for (const Refused& refused : kRefused)
     if (refused.architecture == architecture)
       fail("architecture \"{}\" is not supported: {}", architecture, refused.why);
+  if (std::ranges::find(encoder_architectures(), architecture) != encoder_architectures().end())
+    fail("architecture \"{}\" is not supported here: {}", architecture, kEncoder);
   const std::string near = nearest(architecture);
   fail("architecture \"{}\" is not supported{}; `palimpsest info --families` lists those that are",
        printable(architecture), near.empty() ? "" : fmt::format("; the nearest one that is: {}", near));

@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include "palimpsest/core/error.h"
 #include "palimpsest/model/arch_metadata.h"
 #include "palimpsest/model/families/families.h"
@@ -22,6 +24,23 @@ const Family kHunyuanDenseFamily = {
     .limits = "YaRN",
     .qk_norm = QkNorm::kAfterRotation,
     .read = check_rope,
+};
+
+// For text, the rotary dimensions of time, height and width have the same position. Its base is that of a longer
+// context (NTK by the base, as RopeSettings has it).
+const Family kHunyuanVlFamily = {
+    .architecture = "hunyuan_vl",
+    .models = "Hunyuan VL and OCR",
+    .limits = "images, YaRN",
+    .qk_norm = QkNorm::kAfterRotation,
+    .read =
+        [](const ArchMetadata& keys, Hyperparameters& h) {
+          check_rope(keys, h);
+          const double alpha = keys.number("rope.scaling.alpha", 0, 0, 1e6), width = h.geometry.max_key_width();
+          if (alpha > 0) h.rope.base *= std::pow(alpha, width / (width - 2));
+        },
+    .tiny = {.keys = {{"rope.dimension_sections", ExtraKey::Type::kSigned, 8},
+                      {"rope.scaling.alpha", ExtraKey::Type::kNumber, 4}}},
 };
 
 // All layers have one shared expert.

@@ -65,7 +65,7 @@ double cosine(std::span<const float> a, std::span<const float> b) {
 }  // namespace
 
 void embed(const HttpCall& call) {
-  const OpenAiEmbeddingsRequest request = read_openai_embeddings(parse_json(call.in.body), call.model(), call.hyper());
+  const OpenAiEmbeddingsRequest request = read_openai_embeddings(parse_json(call.in.body), call.model());
   ReplyUsage usage;
   Json data = Json::array();
   for (const auto& vector : text_embeddings(call, request.input, usage))
@@ -82,7 +82,7 @@ void embed(const HttpCall& call) {
 }
 
 void ollama_embed(const HttpCall& call) {
-  const EmbeddingInput input = read_ollama_embeddings(parse_json(call.in.body), false, call.model(), call.hyper());
+  const EmbeddingInput input = read_ollama_embeddings(parse_json(call.in.body), false, call.model());
   ReplyUsage usage;
   const auto start = Clock::now();
   Json embeddings = Json::array();
@@ -95,19 +95,19 @@ void ollama_embed(const HttpCall& call) {
 }
 
 void ollama_embeddings(const HttpCall& call) {
-  const EmbeddingInput input = read_ollama_embeddings(parse_json(call.in.body), true, call.model(), call.hyper());
+  const EmbeddingInput input = read_ollama_embeddings(parse_json(call.in.body), true, call.model());
   ReplyUsage usage;
   call.reply({{"embedding", numbers(text_embeddings(call, input, usage).front())}});
 }
 
-// By the cosine of their embeddings, as vLLM does with models for embeddings.
+// By the model's own score, else by the cosine of embeddings, as vLLM does with models for embeddings.
 void rerank(const HttpCall& call) {
-  const RerankRequest request = read_rerank(parse_json(call.in.body), call.model(), call.hyper());
+  const RerankRequest request = read_rerank(parse_json(call.in.body), call.model());
   ReplyUsage usage;
   const auto vectors = text_embeddings(call, request.input, usage);
   std::vector<Document> order;
   for (std::size_t i = 0; i < request.documents.size(); ++i)
-    order.push_back({i, cosine(vectors.front(), vectors[i + 1])});
+    order.push_back({i, call.model().ranks ? vectors[i].front() : cosine(vectors.front(), vectors[i + 1])});
   std::ranges::stable_sort(order, std::greater(), &Document::score);
   order.resize(request.top);
   Json results = Json::array();

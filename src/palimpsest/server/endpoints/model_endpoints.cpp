@@ -9,6 +9,7 @@
 #include "palimpsest/server/reply/reply_parts.h"
 #include "palimpsest/server/request/chat_request.h"
 #include "palimpsest/server/request/sampling_fields.h"
+#include "palimpsest/text/encoder_text.h"
 #include "palimpsest/text/utf8.h"
 
 namespace palimpsest {
@@ -97,8 +98,9 @@ void tokenize(const HttpCall& call) {
   const bool begin = content ? fields.boolean("add_special", false) : fields.boolean("add_special_tokens", true);
   const bool special = fields.boolean("parse_special", true), pieces = fields.boolean("with_pieces", false);
   fields.end();
-  const auto tokens = special ? model.vocabulary->tokenize_with_breaks(text.text, begin, text.breaks)
-                              : model.vocabulary->tokenize(text.text, begin, false);
+  const auto tokens = begin && model.encodes ? encoder_tokens(*model.vocabulary, text.text)
+                      : special              ? model.vocabulary->tokenize_with_breaks(text.text, begin, text.breaks)
+                                             : model.vocabulary->tokenize(text.text, begin, false);
   Json list = Json::array();
   for (const TokenId token : tokens)
     list.push_back(pieces ? Json{{"id", token}, {"piece", piece_json(model.vocabulary->piece(token, true))}}
@@ -142,40 +144,38 @@ void show_tokenizer(const HttpCall& call) {
   call.reply({{"bos_token", text(vocabulary.bos())},
               {"eos_token", text(vocabulary.eos())},
               {"vocab_size", vocabulary.size()},
-              {"model_max_length", call.hyper().trained_context},
+              {"model_max_length", model.trained_context},
               {"chat_template", model.chat_template == nullptr ? Json(nullptr) : Json(model.chat_template->source())}});
 }
 
 void show_properties(const HttpCall& call) {
   const ServedModel& model = call.model();
-  const Hyperparameters& hyper = call.hyper();
-  const int slots = call.service->scheduler().options().max_sequences;
+  const int slots = call.service->options().max_sequences;
   const bool chat = model.chat_template != nullptr;
   const bool tools = chat && model.chat_template->tools() != ChatTemplate::Tools::kNone;
   Json params = sampling_json(model.sampling);
   params["max_tokens"] = params["n_predict"] = model.default_max_tokens;
-  call.reply(
-      {{"default_generation_settings",
-        {{"n_ctx", model.context > 0 ? model.context : hyper.trained_context}, {"params", std::move(params)}}},
-       {"total_slots", slots},
-       {"model_alias", model.name},
-       {"model_path", std::filesystem::path(call.service->scheduler().decoder().model().path()).filename().string()},
-       {"chat_template", chat ? model.chat_template->source() : ""},
-       {"chat_template_caps", {{"supports_tools", tools}}},
-       {"bos_token", text_of(*model.vocabulary, model.vocabulary->bos())},
-       {"eos_token", text_of(*model.vocabulary, model.vocabulary->eos())},
-       {"modalities", {{"vision", false}, {"audio", false}}},
-       {"cache", without_folders(spell_out(model.method))},
-       {"build_info", std::string("palimpsest ") + version()}});
+  call.reply({{"default_generation_settings",
+               {{"n_ctx", model.context > 0 ? model.context : model.trained_context}, {"params", std::move(params)}}},
+              {"total_slots", slots},
+              {"model_alias", model.name},
+              {"model_path", std::filesystem::path(model.vocabulary->path()).filename().string()},
+              {"chat_template", chat ? model.chat_template->source() : ""},
+              {"chat_template_caps", {{"supports_tools", tools}}},
+              {"bos_token", text_of(*model.vocabulary, model.vocabulary->bos())},
+              {"eos_token", text_of(*model.vocabulary, model.vocabulary->eos())},
+              {"modalities", {{"vision", false}, {"audio", false}}},
+              {"cache", model.encodes ? Json(nullptr) : Json(without_folders(spell_out(model.method)))},
+              {"build_info", std::string("palimpsest ") + version()}});
 }
 
 // Requests have no slot of their own here: the first ones are those in use.
 void list_slots(const HttpCall& call) {
-  const SchedulerLoad load = call.service->scheduler().load();
-  const int trained = call.hyper().trained_context;
+  const SchedulerLoad load = call.service->load();
+  const int trained = call.model().trained_context;
   const int context = call.model().context > 0 ? call.model().context : trained;
   Json list = Json::array();
-  for (int i = 0; i < call.service->scheduler().options().max_sequences; ++i)
+  for (int i = 0; i < call.service->options().max_sequences; ++i)
     list.push_back({{"id", i}, {"n_ctx", context}, {"is_processing", i < load.running}});
   call.reply(list);
 }
@@ -231,7 +231,7 @@ void show_health(const HttpCall& call) {
 }
 
 void show_metrics(const HttpCall& call) {
-  call.out.set_content(call.service->metrics()->text(call.service->scheduler().load(), call.model().name),
+  call.out.set_content(call.service->metrics()->text(call.service->load(), call.model().name),
                        "text/plain; version=0.0.4; charset=utf-8");
 }
 

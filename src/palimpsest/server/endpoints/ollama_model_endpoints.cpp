@@ -115,6 +115,7 @@ Json entry(const std::string& model, const ModelFile& file) {
 }
 
 Json capabilities_of(const ServedModel& model) {
+  if (model.encodes) return Json::array({"embedding"});
   Json out = Json::array({"completion"});
   if (model.chat_template != nullptr && model.chat_template->tools() != ChatTemplate::Tools::kNone)
     out.push_back("tools");
@@ -152,11 +153,11 @@ void ollama_ps(const HttpCall& call) {
   Json list = Json::array();
   for (const ModelHost::Shown& shown : call.host.show()) {
     if (shown.service == nullptr) continue;
-    const Model& model = shown.service->scheduler().decoder().model();
-    Json one = entry(shown.model.name, model_file(model.path(), shown.model.name));
+    const ServedModel& model = shown.service->model();
+    Json one = entry(shown.model.name, model_file(model.vocabulary->path(), shown.model.name));
     one["expires_at"] = shown.left ? iso_time(std::time(nullptr) + shown.left->count() / 1000) : kNever;
     one["size_vram"] = 0;
-    one["context_length"] = model.hyper().trained_context;
+    one["context_length"] = model.trained_context;
     list.push_back(std::move(one));
   }
   call.reply({{"models", std::move(list)}});
@@ -171,7 +172,7 @@ void ollama_show(const HttpCall& call) {
   fields.ignore({"verbose", "system", "template", "options"});
   fields.end();
   check_model(without_latest(name), model);
-  const ModelFile file = model_file(call.service->scheduler().decoder().model().path(), model.name);
+  const ModelFile file = model_file(model.vocabulary->path(), model.name);
   const std::string text = model.chat_template == nullptr ? "" : model.chat_template->source();
   call.reply({{"modelfile", fmt::format("# {}\nFROM {}\n", name, model.name)},
               {"parameters", parameters_of(model)},

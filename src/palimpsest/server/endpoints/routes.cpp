@@ -40,8 +40,8 @@ void refuse(const ApiError& error, const In& in, Out& out) {
 
 // When the queue will be empty, if nobody joins it: a client that returns then begins at once. 1 to 60 seconds:
 // OpenAI's clients ignore larger numbers.
-std::string retry_after(const Scheduler& scheduler) {
-  return std::to_string(static_cast<int>(std::clamp(std::ceil(scheduler.seconds_until_begun()), 1.0, 60.0)));
+std::string retry_after(const Service& service) {
+  return std::to_string(static_cast<int>(std::clamp(std::ceil(service.seconds_until_begun()), 1.0, 60.0)));
 }
 
 // For callbacks whose exceptions would end the process. Loses at most one log line or one error's text.
@@ -53,7 +53,9 @@ void without_throwing(Action action) noexcept {
   }
 }
 
-enum class Needs { kNoModel, kModel, kRun };  // kRun: the model runs; refused while the server shuts down
+// kRun: the model reads texts; kWrite: it also writes, which encoders refuse. Both are refused while the server shuts
+// down.
+enum class Needs { kNoModel, kModel, kRun, kWrite };
 
 struct Route {
   Endpoint endpoint;
@@ -63,16 +65,16 @@ struct Route {
 
 const std::vector<Route>& routes() {
   static const std::vector<Route> all = {
-      {{"POST", "/v1/chat/completions"}, complete_chat, Needs::kRun},
+      {{"POST", "/v1/chat/completions"}, complete_chat, Needs::kWrite},
       {{"POST", "/v1/chat/completions/input_tokens"}, count_chat_tokens},
-      {{"POST", "/v1/completions"}, complete_text, Needs::kRun},
-      {{"POST", "/completion"}, llama_completion, Needs::kRun},
-      {{"POST", "/infill"}, llama_infill, Needs::kRun},
-      {{"POST", "/v1/responses"}, create_response, Needs::kRun},
+      {{"POST", "/v1/completions"}, complete_text, Needs::kWrite},
+      {{"POST", "/completion"}, llama_completion, Needs::kWrite},
+      {{"POST", "/infill"}, llama_infill, Needs::kWrite},
+      {{"POST", "/v1/responses"}, create_response, Needs::kWrite},
       {{"POST", "/v1/responses/input_tokens"}, count_response_tokens},
       {{"GET", "/v1/responses/NAME"}, show_response, Needs::kNoModel},
       {{"DELETE", "/v1/responses/NAME"}, remove_response, Needs::kNoModel},
-      {{"POST", "/v1/messages"}, create_message, Needs::kRun},
+      {{"POST", "/v1/messages"}, create_message, Needs::kWrite},
       {{"POST", "/v1/messages/count_tokens"}, count_message_tokens},
       {{"POST", "/v1/embeddings"}, embed, Needs::kRun},
       {{"POST", "/v1/rerank"}, rerank, Needs::kRun},
@@ -86,7 +88,7 @@ const std::vector<Route>& routes() {
       {{"GET", "/v1/methods"}, list_methods},
       {{"GET", "/v1/sessions"}, list_sessions, Needs::kNoModel},
       {{"GET", "/v1/sessions/NAME/memory"}, show_session_memory},
-      {{"POST", "/v1/sessions/NAME/edit"}, edit_session, Needs::kRun},
+      {{"POST", "/v1/sessions/NAME/edit"}, edit_session, Needs::kWrite},
       {{"POST", "/close_session"}, close_session, Needs::kNoModel},
       {{"GET", "/health"}, show_health, Needs::kNoModel},
       {{"GET", "/metrics"}, show_metrics},
@@ -95,8 +97,8 @@ const std::vector<Route>& routes() {
       {{"GET", "/tokenizer_info"}, show_tokenizer},
       {{"GET", "/", false}, show_page, Needs::kNoModel},
       {{"DELETE", "/v1/sessions/NAME"}, remove_session, Needs::kNoModel},
-      {{"POST", "/api/chat"}, ollama_chat, Needs::kRun},
-      {{"POST", "/api/generate"}, ollama_generate, Needs::kRun},
+      {{"POST", "/api/chat"}, ollama_chat, Needs::kWrite},
+      {{"POST", "/api/generate"}, ollama_generate, Needs::kWrite},
       {{"POST", "/api/embed"}, ollama_embed, Needs::kRun},
       {{"POST", "/api/embeddings"}, ollama_embeddings, Needs::kRun},
       {{"GET", "/api/tags"}, ollama_tags, Needs::kNoModel},
@@ -145,16 +147,17 @@ void add_route(Http& http, const Route& route, const std::shared_ptr<ModelHost>&
   const auto handler = [&route, host, options, started](const In& in, Out& out) {
     std::shared_ptr<Service> service = host->only();
     try {
-      if (route.needs == Needs::kRun && host->closed())
+      if (route.needs >= Needs::kRun && host->closed())
         throw ApiError(503, "server_error", "the server is shutting down: try another, or again later", "",
                        "shutting_down");
       if (service == nullptr && route.needs != Needs::kNoModel) service = requested_model(*host, in);
+      if (route.needs == Needs::kWrite) service->scheduler();  // throws
       route.handler({*host, service, options, in, out, started});
     } catch (...) {
       const ApiError error = current_error();
       if (error.status() == 429 && service != nullptr) {
         ++service->metrics()->rejected;
-        out.set_header("Retry-After", retry_after(service->scheduler()));
+        out.set_header("Retry-After", retry_after(*service));
       }
       refuse(error, in, out);
     }

@@ -21,7 +21,6 @@ struct HttpCall {
   std::time_t started;  // the server
 
   const ServedModel& model() const { return service->model(); }
-  const Hyperparameters& hyper() const { return service->scheduler().decoder().model().hyper(); }
   std::string name() const { return in.matches[1]; }  // in the path
   // Clients of different keys share no sessions, caches and stored responses.
   int key() const { return number_of_key(in, options.api_keys); }

@@ -61,9 +61,21 @@ class EmbeddingListener final : public RequestListener {
   Embedded one_;
 };
 
-}  // namespace
+// Waits with requests of others, and ends as they do.
+std::vector<std::vector<float>> encode(const HttpCall& call, const std::vector<SharedTokens>& texts) {
+  Service& service = *call.service;
+  if (const int waiting = service.load().waiting; waiting >= service.options().max_queue)
+    throw QueueFull(fmt::format("{} requests are waiting: try again later", waiting));
+  const Service::Ticket ticket(service);
+  const auto deadline = Clock::now() + call.options.timeout;
+  return service.encoder()->encode(texts, [&] {
+    call.check_waits();
+    if (service.cancelled()) throw error_of(Finish::kCancelled, {});
+    if (call.options.timeout > 0ms && Clock::now() > deadline) throw error_of(Finish::kDeadline, {});
+  });
+}
 
-std::vector<std::vector<float>> text_embeddings(const HttpCall& call, const EmbeddingInput& input, ReplyUsage& usage) {
+std::vector<std::vector<float>> embed_by_decoder(const HttpCall& call, const EmbeddingInput& input, ReplyUsage& usage) {
   Request request;
   request.method = input.method;
   request.max_tokens = 0;
@@ -94,6 +106,19 @@ std::vector<std::vector<float>> text_embeddings(const HttpCall& call, const Embe
       ++done;
     }
     if (done < vectors.size()) call.check_waits();
+  }
+  return vectors;
+}
+
+}  // namespace
+
+std::vector<std::vector<float>> text_embeddings(const HttpCall& call, const EmbeddingInput& input, ReplyUsage& usage) {
+  std::vector<std::vector<float>> vectors;
+  if (call.service->encoder() != nullptr) {
+    vectors = encode(call, input.texts);
+    for (const SharedTokens& text : input.texts) usage.prompt_tokens += static_cast<long long>(text.size());
+  } else {
+    vectors = embed_by_decoder(call, input, usage);
   }
   log_fields()["texts"] = vectors.size();
   log_fields()["prompt_tokens"] = usage.prompt_tokens;

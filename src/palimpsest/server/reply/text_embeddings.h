@@ -1,4 +1,4 @@
-// Embeddings of the texts of one HTTP request: hidden states, pooled and normalised.
+// Embeddings of the texts of one HTTP request: hidden states, pooled and normalised. A model that ranks gives scores.
 #pragma once
 
 #include <vector>

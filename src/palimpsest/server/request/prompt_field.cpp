@@ -5,6 +5,7 @@
 #include <string>
 
 #include "palimpsest/server/request/json_fields.h"
+#include "palimpsest/text/encoder_text.h"
 #include "palimpsest/text/vocabulary.h"
 
 namespace palimpsest {
@@ -13,7 +14,7 @@ namespace {
 std::vector<TokenId> tokens_of(const std::string& text, const std::string& field, const ServedModel& model,
                                bool continues) {
   if (continues) return model.vocabulary->tokenize(text, false, true);
-  auto tokens = model.vocabulary->tokenize(text, true, true);
+  auto tokens = model.encodes ? encoder_tokens(*model.vocabulary, text) : model.vocabulary->tokenize(text, true, true);
   if (tokens.empty() && model.vocabulary->bos() >= 0) tokens.push_back(model.vocabulary->bos());
   if (tokens.empty()) fail_field(field, "this model has no token to begin a text with: give a text in '{}'", field);
   return tokens;
