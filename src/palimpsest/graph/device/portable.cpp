@@ -41,11 +41,12 @@ bool heads_share_slots(const Cache& cache, const SequenceTokens& tokens) {
   return tokens.head_window.empty() && (cache.options().shared || cache.nothing_evicted());
 }
 
-// Whether the tables of all heads are full, and of one size: then a token sees the same slots in each.
+// Whether heads with tables of their own all have full ones, of one size: then a token sees the same slots in each.
 bool all_full(const Step& step, int sequence) {
   const SequenceTokens& tokens = step.attention(0).tokens[sequence];
   const Cache& cache = *step.input()[sequence].cache;
   if (tokens.count > 1 || tokens.window != INT32_MAX || !tokens.head_window.empty()) return false;
+  if (heads_share_slots(cache, tokens)) return false;
   const int slots = cache.slots();
   for (int layer = 0; layer < cache.geometry().layers(); ++layer) {
     const LayerStep& a = step.attention(layer);
@@ -53,7 +54,6 @@ bool all_full(const Step& step, int sequence) {
       if (const SlotsView& view = *a.cache[sequence].head[h].slots;
           view.occupied != slots || view.slots != slots || view.later > 0)
         return false;
-    if (cache.options().shared && a.shape.kv_heads > 0) break;
   }
   return true;
 }
