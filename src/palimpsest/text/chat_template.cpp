@@ -10,6 +10,7 @@
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <mutex>
 #include <optional>
 #include <set>
 #include <utility>
@@ -287,6 +288,8 @@ std::shared_ptr<const ChatTemplate> ChatTemplate::load(std::shared_ptr<const Voc
   impl.vocabulary = std::move(vocabulary);
   if (!special_in_messages) impl.marks.emplace(impl.vocabulary->control_texts());
   const std::string text = source.empty() ? std::string() : template_text(source);
+  static std::mutex one_at_a_time;  // the library calls localtime(), which threads cannot share
+  const std::lock_guard lock(one_at_a_time);
   try {
     impl.templates = common_chat_templates_init(impl.vocabulary->model(), text);
     impl.source = common_chat_templates_source(impl.templates.get());
