@@ -9,8 +9,8 @@
 #include <exception>
 #include <fstream>
 #include <iterator>
-#include <nlohmann/json.hpp>
 #include <mutex>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <utility>
