@@ -2,7 +2,7 @@
 MAKEFLAGS += --no-print-directory
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help serve-mutations run chat build test test-long test-avx2 test-arm64 test-asan test-tsan install-check deb deb-check image-check dist release release-check docs docs-check bench attention bench-papers plots versus versus-server versus-shift evict-cost own-time batches drafts lossless growth exactness quality forgetting budgets recall chats parity acceptance sweep report peers peers-kept convert-check serve-check clients-check llama-server-check templates-check schemas-check page-check page-pictures memory-events serve-load overload first-hour serve-kill serve-hostile cuda-check scale-check wheel python-check python-clean format format-check setup clean prune
+.PHONY: help serve-mutations run chat build test test-long test-avx2 test-arm64 test-asan test-tsan install-check deb deb-check image-check dist release release-check docs docs-check bench attention bench-papers plots versus versus-server versus-shift evict-cost own-time batches drafts lossless growth exactness quality forgetting budgets recall chats parity acceptance sweep report peers peers-kept convert-check serve-check clients-check llama-server-check templates-check schemas-check page-check page-pictures memory-events serve-load serve-agents overload first-hour serve-kill serve-hostile cuda-check scale-check wheel python-check python-clean format format-check setup clean prune
 
 # What `make run` runs; try RUN_ARGS='-p "Once upon a time" -n -1' and Ctrl-C.
 RUN_ARGS ?= -n 1000 --ignore-eos --seed 1 --method streaming
@@ -222,6 +222,9 @@ overload: build  ## 100 clients on 4 slots: Retry-After against what came true (
 
 serve-load: build  ## load test: 256 clients for 90 s, with disconnects and invalid requests (LOAD_ARGS=--long: 10 minutes)
 	@python3 tests/system/load.py --steady $(LOAD_ARGS)
+
+serve-agents: build  ## eight agents for an hour in 512 MiB with SmolLM2: memory, errors, answers (AGENTS_ARGS='--seconds 60')
+	@python3 tests/system/agents.py $(AGENTS_ARGS)
 
 serve-kill: build  ## kill the server with SIGKILL while it writes sessions and caches, 200 times (KILL_ARGS='--times 10')
 	@python3 tests/system/kill.py $(KILL_ARGS)
