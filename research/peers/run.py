@@ -103,7 +103,8 @@ def bytes_rows(tokens):
 def kept_rows(budget):
     """Name, our method, kvpress's press. The protection is the press's own."""
     ours = lambda method, more="sinks=0,recent=0": f"{method}:budget={budget},schedule=prompt,{more}"
-    press = lambda name, **more: {"press": name, "budget": budget, **more}
+    press = lambda name, **more: {"press": name, **{"budget": budget, **more}}
+    chunks = budget // 20 * 20
     return [
         ("streaming", f"sparse:budget={budget},schedule=prompt,sinks=4", press("StreamingLLMPress", n_sink=4)),
         ("knorm", ours("knorm"), press("KnormPress")),
@@ -117,6 +118,13 @@ def kept_rows(budget):
         ("pyramidkv", ours("pyramidkv", "sinks=0,recent=32"), press("PyramidKVPress", window_size=32, kernel_size=7)),
         ("pyramidkv, pooling=avg", ours("pyramidkv", "sinks=0,recent=32,pooling=avg"), press("PyramidKVPress", window_size=32, kernel_size=7)),
         ("kvzip", ours("kvzip", "sinks=4,recent=0"), press("KVzipPress", n_sink=4, layerwise=True)),
+        ("adakv, pooling=avg", ours("adakv", "sinks=0,recent=32,pooling=avg"), press("AdaKVPress", of={"press": "SnapKVPress", "window_size": 32, "kernel_size": 7})),
+        ("critical, pooling=avg", ours("critical", "sinks=0,recent=32,pooling=avg"), press("CriticalKVPress", of={"press": "SnapKVPress", "window_size": 32, "kernel_size": 7})),
+        ("cur", ours("cur", "sinks=4,recent=0"), press("CURPress", num_sinks=4)),
+        ("capkv", ours("capkv", "sinks=4,recent=0"), press("CapPress", n_sink=4)),
+        ("leverage", ours("leverage"), press("LeverageScorePress")),
+        ("leverage, exact", ours("leverage"), press("LeverageScorePress", exact=True)),
+        ("chunkkv", f"chunkkv:budget={chunks},schedule=prompt,sinks=0,recent=64,window=64,kernel=5,chunk=20", press("ChunkKVPress", budget=chunks, chunk_length=20, of={"press": "SnapKVPress", "window_size": 64, "kernel_size": 5})),
         ("observed-attention", "h2o:policy=observed-attention," + ours("h2o")[4:], press("ObservedAttentionPress")),
     ]
 
@@ -304,9 +312,11 @@ def measure_kept(peers, options, tokenizer):
                 overlaps.append((same + min(len((a - b) & tied), len((b - a) & tied))) / max(len(a), len(b)))
         lines.append(f"| {name} | {spell(ours)} | {spell(press)} | {statistics.mean(overlaps):.3f} | {min(overlaps):.3f} | {statistics.mean(plain):.3f} |")
     return [*lines, "", "Overlap of the kept tokens, mean over heads and prompts. Tokens whose scores tie with the last token that the press keeps are "
-            "interchangeable: `topk` chooses any of them (ranks inside a part in LagKV, expected attention that underflows to 0). PyramidKV and KVzip: "
-            "the press's scores with our number of tokens per head, because the press divides a budget otherwise (PyramidKV adds the window to it and "
-            "uses SnapKV for small budgets; KVzip lets heads of a layer share it). SnapKV and PyramidKV pool by maximum in their papers' experiments, the "
+            "interchangeable: `topk` chooses any of them (ranks inside a part in LagKV, expected attention that underflows to 0). PyramidKV, KVzip "
+            "and AdaKV: the press's scores with our number of tokens per head, because the press divides a budget otherwise (PyramidKV adds the window "
+            "to it and uses SnapKV for small budgets; KVzip lets heads of a layer share it; AdaKV's 0.2 is a minimum there, a share that is divided "
+            "evenly here, as in the paper). LeverageScorePress multiplies the keys by a "
+            "random matrix of 48 columns; *exact*: by the identity. ChunkKVPress keeps whole chunks: 20 tokens divide the budget. SnapKV and PyramidKV pool by maximum in their papers' experiments, the "
             "presses by mean: `pooling=avg`."]
 
 

@@ -1,6 +1,6 @@
 """Hugging Face transformers, with the cache compressed by a kvpress press after the prompt. `method`: {} or
 {"press": "SnapKVPress", "budget": 256, ...its arguments}; the compression ratio is set so that `budget` tokens of each prompt are kept.
-"of": another press, whose scores it takes. "bits": of the cache, quantised by quanto in groups of 64 after the prompt; answers stay in the weights' type."""
+"of": another press, whose scores it takes. "exact": LeverageScorePress without its random matrix. "bits": of the cache, quantised by quanto in groups of 64 after the prompt; answers stay in the weights' type."""
 import contextlib
 import importlib.metadata
 import pathlib
@@ -17,7 +17,7 @@ from bpe import Tokenizer  # noqa: E402
 
 
 def press_of(method, prompt):
-    arguments = {k: v for k, v in method.items() if k not in ("press", "budget", "counts", "bits", "of")}
+    arguments = {k: v for k, v in method.items() if k not in ("press", "budget", "counts", "bits", "of", "exact")}
     ratio = max(0.0, 1 - (method["budget"] + 0.5) / len(prompt))  # presses round the number of kept tokens down
     if "of" in method:
         return getattr(kvpress, method["press"])(press=press_of({**method["of"], "budget": method["budget"]}, prompt), **arguments)
@@ -48,14 +48,29 @@ class PlainTokenizer:
         return torch.tensor([self.ids(text)])
 
 
+@contextlib.contextmanager
+def identity_sketch(press):
+    """LeverageScorePress's random projection becomes the identity."""
+    randn, press.sketch_dimension = torch.randn, None
+    of = press.compute_leverage_scores
+    press.compute_leverage_scores = lambda keys, _: of(keys, keys.shape[-1])
+    torch.randn = lambda *shape, **more: (torch.eye(*shape[-2:], **more) * shape[-1] ** 0.5).expand(*shape)
+    try:
+        yield
+    finally:
+        torch.randn = randn
+
+
 @torch.inference_mode()
 def kept(model, method, prompt, counts, tokenizer):
     """The positions that each head keeps: those whose rows of the full cache are in the compressed one;
     and those whose scores tie with the last one kept, among which `topk` may choose any. `counts`: how many each head keeps, for presses that divide a budget otherwise."""
     scores, press = [], press_of(method, prompt)
-    if hasattr(press, "score"):
-        score = press.score
-        press.score = lambda *arguments: scores.append(score(*arguments)) or scores[-1]
+    masks = method["press"] in ("KVzipPress", "AdaKVPress")  # heads share a budget; tokens are masked: only its scores
+    scorer = press.press if method["press"] == "AdaKVPress" else press
+    if hasattr(scorer, "score"):
+        score = scorer.score
+        scorer.score = lambda *arguments: scores.append(score(*arguments)) or scores[-1].clone()
     caches = [transformers.DynamicCache(config=model.config) for _ in range(2)]
     model(torch.tensor([prompt]), past_key_values=caches[0], logits_to_keep=1)
     kvpress.presses.kvzip_press.AutoTokenizer.from_pretrained = lambda _: tokenizer
@@ -64,15 +79,15 @@ def kept(model, method, prompt, counts, tokenizer):
         press.get_layer_budget = lambda module, _: counts[module.layer_idx * module.config.num_key_value_heads]
     if method["press"] == "KVzipPress":
         press.compress_post = lambda _: scores.extend(press.score_val)
-    with press(model):
+    with press(model), identity_sketch(press) if method.get("exact") else contextlib.nullcontext():
         model(torch.tensor([prompt]), past_key_values=caches[1], logits_to_keep=1)
     heads, tied = [], []
     for layer, (full, part) in enumerate(zip(caches[0].layers, caches[1].layers)):
         for head in range(full.keys.shape[1]):
             count = next(of_heads)
-            if method["press"] == "KVzipPress":  # only its scores: it masks tokens, and heads share a budget
+            if masks:
                 score = scores[layer][0, head].clone()
-                score[: method["n_sink"]] = torch.inf
+                score[: method.get("n_sink", 0)] = torch.inf
                 heads.append(sorted(score.topk(count).indices.tolist()))
                 tied.append(torch.nonzero(score == score[heads[-1]].min()).flatten().tolist())
                 continue

@@ -390,7 +390,8 @@ TEST(DeviceLockstep, AnswersAsEachAlone) {
   for (const char* attention : {"products", "flash"}) {
     ASSERT_EQ(::setenv("PALIMPSEST_DEVICE_ATTENTION", attention, 1), 0);
     for (const char* method : kDeviceMethods) {
-      const char* const architecture = attention == std::string("flash") ? "gemma3" : "llama";
+      // With windows, and without GELU, a table of f16 that enlarges differences of rounding.
+      const char* const architecture = attention == std::string("flash") ? "exaone4" : "llama";
       SCOPED_TRACE(fmt::format("{} {} {}", attention, architecture, method));
       const auto decoder = on_device(architecture);
       const SessionOptions options = device_options(method);
@@ -424,11 +425,9 @@ TEST(DeviceLockstep, AnswersAsEachAlone) {
           together[i].insert(together[i].end(), logits.begin() + static_cast<std::ptrdiff_t>(i * kVocabulary),
                              logits.begin() + static_cast<std::ptrdiff_t>((i + 1) * kVocabulary));
       }
-      // One sequence's rotation is ggml's operator, several sequences' are not: they round differently, and GELU, a
-      // table of f16, makes that larger.
-      const double bound = architecture == std::string("gemma3") ? 1e-3 : 2e-5;
+      // One sequence's rotation is ggml's operator, several sequences' are not: they round differently.
       for (std::size_t i = 0; i < kSequences; ++i)
-        EXPECT_LE(max_relative_error(together[i], alone[i], kVocabulary), bound) << "sequence " << i;
+        EXPECT_LE(max_relative_error(together[i], alone[i], kVocabulary), 2e-5) << "sequence " << i;
     }
   }
   ::unsetenv("PALIMPSEST_DEVICE_ATTENTION");
