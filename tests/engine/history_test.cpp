@@ -221,5 +221,55 @@ TEST(History, ChatsOnATightPoolLoseNothing) {
   }
 }
 
+// A pool that holds a cache of each of three chats, which ask in turn, but not the caches at the ends of their prompts
+// and of their answers. The ends that the chats do not continue from give way, whichever they are.
+TEST(History, TheEndsThatChatsContinueFromAreKept) {
+  constexpr int kChats = 3, kTurns = 12;
+  for (const bool cut_answers : {true, false}) {
+    for (const std::size_t kibibytes : {200, 230, 260}) {
+      SchedulerOptions options = chat_options(std::size_t{2} << 20);
+      options.prefix_bytes = kibibytes << 10;
+      Scheduler scheduler(small_decoder(), nullptr, options);
+      std::mt19937 random(3);
+      std::vector<Tokens> chats(kChats);
+      long long missed = 0, read = 0;
+      for (int turn = 0; turn < kTurns; ++turn)
+        for (Tokens& chat : chats) {
+          const auto before = static_cast<long long>(chat.size());
+          append(chat, random_text(random, 20));
+          const auto answer = ask(scheduler, chat_request(chat, "h2o:budget=64", 8));
+          if (turn > 3) {
+            read += answer->usage.prompt_tokens - answer->usage.cached;
+            missed += answer->usage.cached < before - 1;
+          }
+          append(chat, std::span(answer->tokens).first(cut_answers ? 0 : answer->tokens.size()));
+        }
+      std::printf("%s, %zu KiB: %lld tokens read, %lld of %d turns began too early\n",
+                  cut_answers ? "answers cut" : "whole answers", kibibytes, read, missed, kChats * (kTurns - 4));
+      EXPECT_EQ(missed, 0);
+    }
+  }
+}
+
+// The ends of its chunks are kept as prefixes, which no other prompt has used.
+TEST(History, ALongPromptLeavesTheChats) {
+  SchedulerOptions options = chat_options(std::size_t{2} << 20);
+  options.prefix_bytes = std::size_t{300} << 10;
+  Scheduler scheduler(small_decoder(), nullptr, options);
+  std::mt19937 random(4);
+  std::vector<Tokens> chats(2);
+  for (Tokens& chat : chats) {
+    append(chat, random_text(random, 100));
+    append(chat, ask(scheduler, chat_request(chat, "h2o:budget=64", 4))->tokens);
+  }
+  ask(scheduler, chat_request(random_text(random, 700), "h2o:budget=64", 4));
+  EXPECT_GT(scheduler.load().prefix_bytes, options.prefix_bytes / 2);
+  for (Tokens& chat : chats) {
+    const auto read = static_cast<long long>(chat.size()) - 1;
+    append(chat, random_text(random, 10));
+    EXPECT_EQ(ask(scheduler, chat_request(chat, "h2o:budget=64", 4))->usage.cached, read);
+  }
+}
+
 }  // namespace
 }  // namespace palimpsest::testing

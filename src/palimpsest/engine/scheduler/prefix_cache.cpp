@@ -9,7 +9,10 @@
 namespace palimpsest {
 namespace {
 
-constexpr long long kPromptEndShare = 4;  // of uses of histories, as 1 / kPromptEndShare: ends of prompts are written
+// What fewer than 1 / kRare as many prompts continue from as from the other, of the ends of prompts and of answers, is
+// not written to disk, and is evicted first.
+constexpr long long kRare = 4;
+constexpr long long kRememberedUses = 64;
 
 }  // namespace
 
@@ -63,7 +66,7 @@ PrefixCache::Kept* PrefixCache::longest_prefix(const PrefixKey& key, std::span<c
 Cache* PrefixCache::find(const PrefixKey& key, std::span<const TokenId> prompt, std::size_t read) {
   Kept* const best = longest_prefix(key, prompt, read);
   if (best == nullptr) return nullptr;
-  touch(key, best->tokens);
+  touch(key, best->tokens, /*found=*/true);
   best->used_again = true;
   return best->cache.get();
 }
@@ -77,10 +80,13 @@ std::size_t PrefixCache::longest(const PrefixKey& key, const PrefixKey* history,
   return kept == nullptr ? longest : std::max(longest, next.matched);
 }
 
-void PrefixCache::touch(const PrefixKey& key, std::span<const TokenId> prompt) {
+void PrefixCache::touch(const PrefixKey& key, std::span<const TokenId> prompt, bool found) {
   ++clock_;
-  for (const auto& kept : kept_)
-    if (begins(*kept, prompt) && may_serve(*kept, key)) use(*kept, key);
+  for (const auto& kept : kept_) {
+    if (!begins(*kept, prompt) || !may_serve(*kept, key)) continue;
+    use(*kept, key);
+    kept->begins_others = kept->begins_others || found;
+  }
 }
 
 // Now, at clock_. Returns the pin of a cache that continues this one.
@@ -109,7 +115,7 @@ void PrefixCache::keep(const PrefixKey& key, std::span<const TokenId> prompt, st
          .cache = cache.fork(),
          .writable = !sequence.repeats(),  // the second reading of a prompt begins at its beginning
          .state = sequence.state()});
-  touch(key, tokens);
+  touch(key, tokens, /*found=*/false);
   while (bytes() > max) evict_one();
 }
 
@@ -186,7 +192,7 @@ std::optional<EditedHistory> PrefixCache::find_edited(const PrefixKey& key, std:
     unread = std::min(unread, next.rest.size());
   std::vector<Kept*> candidates;  // one of each chat: those that were continued are the beginning of another
   for (const auto& kept : kept_)
-    if (may_edit(*kept, key) && !kept->continued) candidates.push_back(kept.get());
+    if (may_edit(*kept, key) && !is_followed(*kept)) candidates.push_back(kept.get());
   std::ranges::sort(candidates, std::greater(), &Kept::used);
   candidates.resize(std::min(candidates.size(), kMaxEdited));
   if (candidates.empty() || unread <= gain) return std::nullopt;
@@ -239,9 +245,17 @@ void PrefixCache::keep_history(const PrefixKey& key, std::span<const TokenId> to
   ++clock_;
   use(kept, key);
   kept.continued = false;
-  for (const auto& other : kept_)
-    if (other.get() != &kept && same_history(*other, key) && begins(*other, tokens) && !of_another(*other, key))
-      other->continued = true;
+  kept.answered = false;
+  const bool answer = !in_prompt && logits.empty();
+  Kept* newest = nullptr;  // of an answer: its prompt
+  for (const auto& other : kept_) {
+    if (other.get() == &kept || !same_history(*other, key) || !begins(*other, tokens) || of_another(*other, key))
+      continue;
+    if (answer && !other->logits.empty() && (newest == nullptr || newest->tokens.size() < other->tokens.size()))
+      newest = other.get();
+    other->continued = other->continued || !answer || other->logits.empty();
+  }
+  if (newest != nullptr) newest->answered = true;
   while (bytes() > max) evict_one();
 }
 
@@ -261,10 +275,32 @@ void PrefixCache::evict_pages(std::span<const PageId> pages) noexcept {
     if (const auto users = users_.find(page); --users->second == 0) users_.erase(users);
 }
 
+void PrefixCache::count_use(bool at_prompt_end) noexcept {
+  ++(at_prompt_end ? prompt_end_uses_ : answer_end_uses_);
+  if (prompt_end_uses_ + answer_end_uses_ <= kRememberedUses) return;
+  prompt_end_uses_ /= 2;
+  answer_end_uses_ /= 2;
+}
+
+// Whether what follows it in its chat is kept.
+bool PrefixCache::is_followed(const Kept& kept) const {
+  return kept.continued || kept.answered;
+}
+
+// Whether a prompt is not expected to continue from it.
+bool PrefixCache::begins_no_prompt(const Kept& kept) const {
+  if (!kept.history) return !kept.begins_others;
+  if (kept.continued) return true;
+  if (kept.answered) return kRare * prompt_end_uses_ <= answer_end_uses_;
+  const bool answer = !kept.in_prompt && kept.logits.empty();
+  return answer && kRare * answer_end_uses_ < prompt_end_uses_;
+}
+
 // The order of evictions.
-auto PrefixCache::rank(const Kept& kept, std::chrono::steady_clock::time_point now) {
-  const bool pinned = kept.pinned_until > now && !kept.continued;
-  return std::tuple(pinned, !kept.continued, kept.used, -static_cast<long long>(kept.tokens.size()));
+auto PrefixCache::rank(const Kept& kept, std::chrono::steady_clock::time_point now) const {
+  const bool last = !begins_no_prompt(kept);
+  const bool pinned = kept.pinned_until > now && (last || !kept.history);
+  return std::tuple(pinned, last, kept.used, -static_cast<long long>(kept.tokens.size()));
 }
 
 bool PrefixCache::evict_one() noexcept {
@@ -278,9 +314,9 @@ bool PrefixCache::evict_one() noexcept {
 
 // What a longer one continues is in that one's file.
 bool PrefixCache::is_worth_writing(const Kept& kept) const {
-  if (kept.history && !kept.continued) return true;
+  if (kept.history && !is_followed(kept)) return true;
   if (kept.history)
-    return kPromptEndShare * prompt_end_uses_ >= answer_end_uses_ && !kept.logits.empty() &&
+    return kRare * prompt_end_uses_ >= answer_end_uses_ && !kept.logits.empty() &&
            std::ranges::none_of(kept_, [&](const auto& other) {
              return other->tokens.size() > kept.tokens.size() && !other->logits.empty() &&
                     same_history(*other, kept.key) && begins(kept, other->tokens);

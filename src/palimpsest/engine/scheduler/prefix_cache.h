@@ -107,11 +107,13 @@ class PrefixCache {
                                            const Vocabulary* vocabulary, std::size_t min);
   static constexpr std::size_t kMaxEdited = 16;
   // Keeps the cache of `sequence`, which has read `tokens`, as keep() does, and `logits` after the last of them, for
-  // prompts that are the same. Histories that it continues are evicted before all other caches.
+  // prompts that are the same: none at the end of an answer. Histories that it continues are evicted before all other
+  // caches; of a prompt and its answer, the end that chats are seen not to continue from.
   void keep_history(const PrefixKey& key, std::span<const TokenId> tokens, Sequence& sequence, bool in_prompt,
                     std::span<const float> logits, std::size_t max);
-  // Evicts one cache: histories that were continued first; then the least recently used, of equals the longest; those
-  // whose pin has not ended last. false: there was none.
+  // Evicts one cache: first histories that were continued and prefixes that one prompt alone begins with, so that a
+  // long prompt does not evict the chats; then the others; those whose pin has not ended last. Of each the least
+  // recently used, of equals the longest. false: there was none.
   bool evict_one() noexcept;
   // Evicts the caches that this session kept and no other has used.
   void close_session(const std::string& session, int scope) noexcept;
@@ -129,7 +131,7 @@ class PrefixCache {
     std::chrono::seconds pin;  // that remains
   };
   std::optional<Unwritten> begin_to_write(std::chrono::milliseconds unused_for, std::function<void()> on_evict);
-  void count_use(bool at_prompt_end) { ++(at_prompt_end ? prompt_end_uses_ : answer_end_uses_); }  // of a history
+  void count_use(bool at_prompt_end) noexcept;          // of a history
   void end_to_write() noexcept { writing_ = nullptr; }  // it is not returned again
 
   // All pages, each counted once, or the copies of storages, and the tokens, tables and statistics of all kept caches.
@@ -144,9 +146,11 @@ class PrefixCache {
     std::vector<TokenId> tokens;
     std::unique_ptr<Cache> cache;
     bool history = false;
-    bool in_prompt = false, continued = false;  // of histories
+    bool in_prompt = false, continued = false;  // of histories; by another prompt
+    bool answered = false;                      // the end of a prompt whose answer's end is kept, too
     bool shared = false;                        // used by another session than that of `key`
     bool used_again = false;                    // of prefixes: another prompt continued from it
+    bool begins_others = false;                 // of prefixes: another prompt continued from it, or from a longer one
     bool writable = true;                       // `state` is that of the cache
     bool written = false;                       // to disk, or it was tried
     std::vector<std::byte> state = {};
@@ -164,9 +168,11 @@ class PrefixCache {
   std::pair<Kept*, Continuation> longest_history(const PrefixKey& key, std::span<const TokenId> prompt,
                                                  const Vocabulary* vocabulary) const;
   static bool begins(const Kept& kept, std::span<const TokenId> prompt);
-  static auto rank(const Kept& kept, std::chrono::steady_clock::time_point now);
+  auto rank(const Kept& kept, std::chrono::steady_clock::time_point now) const;
+  bool is_followed(const Kept& kept) const;
+  bool begins_no_prompt(const Kept& kept) const;
   bool is_worth_writing(const Kept& kept) const;
-  void touch(const PrefixKey& key, std::span<const TokenId> prompt);
+  void touch(const PrefixKey& key, std::span<const TokenId> prompt, bool found);
   std::chrono::seconds use(Kept& kept, const PrefixKey& by);
   // A fork of a session's history by another leaves it as it was.
   static bool of_another(const Kept& kept, const PrefixKey& by) {
@@ -181,8 +187,8 @@ class PrefixCache {
   std::unordered_map<PageId, int> users_;  // number of kept caches that share a page
   std::size_t page_bytes_ = 0, overhead_bytes_ = 0;
   std::uint64_t clock_ = 0;
-  // Prompts that continued histories at the end of a prompt, and of an answer. The first are many where the chat
-  // template leaves out a part of answers: reasoning, white space.
+  // Of the last uses, prompts that continued histories at the end of a prompt, and of an answer. The first are many
+  // where clients or chat templates leave out a part of answers: reasoning, white space.
   long long prompt_end_uses_ = 0, answer_end_uses_ = 0;
   const Kept* writing_ = nullptr;  // begin_to_write()
   std::function<void()> on_evict_;
