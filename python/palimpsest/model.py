@@ -338,7 +338,7 @@ class Model:
 
     @property
     def shape(self) -> dict[str, Any]:
-        """layers, kv_heads (of each layer), key_width, value_width, vocabulary, trained_context."""
+        """layers, kv_heads (of each layer), key_width, value_width (of the widest), vocabulary, trained_context."""
         return dict(self._native.shape)
 
     @property

@@ -207,17 +207,17 @@ inline void expect_same(const Cache& cache, NaiveCache& naive) {
     if (o.mechanism == Mechanism::kBlock) expect_same_pages(cache.table(t), naive, t);
     if (!failed()) expect_same_table(cache, naive, t);
   }
-  std::size_t pages = 0;
+  std::size_t bytes = 0;
   for (int layer = 0; layer < o.geometry.layers() && !failed(); ++layer)
     for (int h = 0; h < o.geometry.layer(layer).kv_heads && !failed(); ++h) {
       const int head = o.geometry.head(layer, h), t = cache.table_of(head);
       ASSERT_EQ(cache.view(layer).head[h].slots->relative, cache.table(t).view().relative);
       ASSERT_EQ(cache.view(layer).head[h].slots->slots, cache.table(t).slots());
-      pages += static_cast<std::size_t>(cache.table(t).mapped_pages());
+      bytes += static_cast<std::size_t>(cache.table(t).mapped_pages()) * page_bytes(cache.view(layer));
       if (o.pages) expect_same_bytes(cache.view(layer), h, head, cache.table(t), naive.table(t));
     }
   if (failed()) return;
-  ASSERT_EQ(cache.bytes_in_use(), o.pages ? pages * page_bytes(cache.view(0)) : 0U);
+  ASSERT_EQ(cache.bytes_in_use(), o.pages ? bytes : 0U);
 }
 
 }  // namespace palimpsest::testing

@@ -299,7 +299,7 @@ TEST(Exactness, SomeCombinationsOfEveryFamily) {
     SyntheticShape small = shape;
     small.vocabulary = 300;
     // All experts: a near tie of a router would give a token another result by rounding alone.
-    if (name == "tiny-mimo2" || name == "tiny-mellum") small.experts_used = small.experts;
+    if (name == "tiny-mimo2" || name == "tiny-mellum" || name == "tiny-gemma4-moe") small.experts_used = small.experts;
     if (name == "tiny-llama4") small.keys.push_back({"attention.sliding_window", ExtraKey::Type::kInteger, 24});
     const std::string path =
         (std::filesystem::temp_directory_path() / fmt::format("{}-{}.gguf", ::getpid(), name)).string();

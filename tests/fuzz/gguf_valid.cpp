@@ -95,7 +95,13 @@ std::vector<ValidGguf> valid_gguf_files() {
     if (shape.state_heads)
       shape.state_heads = {
           .heads = 2, .head_dim = 16, .groups = 1, .state_width = 16, .tiled = shape.state_heads.tiled};
-    if (family->layers_differ) {
+    if (shape.window_period > 0) {
+      shape.layers = 4;
+      shape.kv_heads_of = {2, 1, 2, 1};
+      shape.window_head_dim = 8;
+      shape.window_period = shape.own_kv_layers = 2;
+      shape.per_layer = 16;
+    } else if (family->layers_differ) {
       shape.layers = 2;
       shape.query_heads_of = {base.query_heads, shape.convolution_taps > 0 ? base.query_heads : 0};
       shape.kv_heads_of = {base.kv_heads, 0};
@@ -111,6 +117,19 @@ std::vector<ValidGguf> valid_gguf_files() {
     shape.type = shapes.size() % 2 == 0 ? GGML_TYPE_F32 : GGML_TYPE_F16;
     shapes.push_back(shape);
   }
+  SyntheticShape mixture = parse_synthetic("tiny-gemma4-moe");  // a family with two kinds of files
+  mixture.vocabulary = base.vocabulary;
+  mixture.width = mixture.feed_forward = mixture.expert_feed_forward = base.width;
+  mixture.layers = mixture.window_period = 2;
+  mixture.query_heads = base.query_heads;
+  mixture.kv_heads_of = {2, 1};
+  mixture.head_dim = base.head_dim;
+  mixture.window_head_dim = 8;
+  mixture.experts = 2;
+  mixture.experts_used = 1;
+  mixture.context = base.context;
+  mixture.omit = {"blk.1.attn_v"};
+  shapes.push_back(mixture);
   std::vector<ValidGguf> files;
   for (const auto& shape : shapes) {
     const GgufFile file = make_synthetic(shape);

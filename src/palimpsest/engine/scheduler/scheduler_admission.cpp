@@ -148,8 +148,8 @@ void Scheduler::limit_prefixes() {
   std::size_t beside = prefixes_.overhead_bytes();
   for (const Reservation& reserved : reserved_) beside += reserved.overhead_bytes;
   assert(beside <= options_.pool_bytes);
-  pool_->set_limit((options_.pool_bytes - beside) / pool_->page_bytes(), [this] { return prefixes_.evict_one(); });
-  pool_->reserve(0);
+  pool_->set_limit(options_.pool_bytes - beside, [this] { return prefixes_.evict_one(); });
+  pool_->reserve(std::vector<std::size_t>(pool_->sizes()));
 }
 
 void Scheduler::begin_to_load(Job& job) {
