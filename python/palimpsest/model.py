@@ -188,7 +188,7 @@ class Model:
         Args:
             method: see `method_text`.
             budget: tokens that stay in the cache, per head.
-            cache_type: type of keys and values: f32, f16, bf16, q8_0, q4_0 or q4; `cache_type_v`: of values only.
+            cache_type: type of keys and values: f32, f16, bf16, q8_0, q4_0, q4, q3 or q2; `cache_type_v`: of values only.
             chunk: tokens of a prompt per step.
             page_size: slots of a page, a multiple of 16.
             layerwise: read a prompt layer by layer, each compressed before the next: less memory, the same result

@@ -114,6 +114,10 @@ INSTANTIATE_TEST_SUITE_P(
                       Variant{kMe, false, true, 16, CacheType::kQ4}, Variant{kIn, true, true, 16, CacheType::kQ4},
                       Variant{kSh, true, true, 32, CacheType::kQ4}, Variant{kGa, false, true, 16, CacheType::kQ4_0},
                       Variant{kBl, true, true, 16, CacheType::kQ4}, Variant{kAp, false, true, 16, CacheType::kQ4},
+                      Variant{kMe, false, true, 16, CacheType::kQ3}, Variant{kIn, true, true, 16, CacheType::kQ3},
+                      Variant{kSh, true, true, 32, CacheType::kQ3}, Variant{kGa, false, true, 16, CacheType::kQ3},
+                      Variant{kBl, true, true, 16, CacheType::kQ2}, Variant{kAp, false, true, 16, CacheType::kQ2},
+                      Variant{kIn, false, true, 32, CacheType::kQ2}, Variant{kSh, false, true, 16, CacheType::kQ2},
                       Variant{kBl, false, true, 16, CacheType::kF16}),
     name_of);
 

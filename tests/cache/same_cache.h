@@ -20,8 +20,8 @@ inline std::uint32_t pattern(std::uint32_t id, int head, int d) {
   return h ^ (h >> 15);
 }
 
-// Calls visit(address, expected bits, bytes) for every element of the token in `slot` of one head. In a q8_0 or 4-bit
-// tile, each slot's scales follow its numbers.
+// Calls visit(address, expected bits, bytes) for every element of the token in `slot` of one head. In a tile of
+// q8_0 or fewer bits, the scales follow the numbers.
 template <typename Visit>
 void for_each_element(const LayerView& view, int head_in_layer, int head, int slot, std::uint32_t id, Visit visit) {
   std::byte* page = view.head[head_in_layer].page[slot / view.page_size];
@@ -39,6 +39,18 @@ void for_each_element(const LayerView& view, int head_in_layer, int head, int sl
               pattern(id, head, salt + i), 1);
       for (int d = 0; d < dim; d += nibbles::kGroup)
         visit(at + nibbles::scale_place(dim, offset % kTile, d), pattern(id, head, 1000 + salt + d), 2);
+      return;
+    }
+    if (type == CacheType::kQ3 || type == CacheType::kQ2) {
+      const auto planes = [&]<int kBits>() {
+        for (int i = 0; i < dim * kBits / 8; ++i)
+          visit(at + (lane_stride == 1 ? planes::key_byte(offset % kTile, i)
+                                       : planes::value_byte<kBits>(offset % kTile, dim, i)),
+                pattern(id, head, salt + i), 1);
+        for (int d = 0; d < dim; d += planes::kGroup)
+          visit(at + planes::scale_place<kBits>(dim, offset % kTile, d), pattern(id, head, 1000 + salt + d), 2);
+      };
+      type == CacheType::kQ3 ? planes.template operator()<3>() : planes.template operator()<2>();
       return;
     }
     const std::size_t bytes = q8 ? 1 : static_cast<std::size_t>(kv_format(type).tile_bytes) / tile;

@@ -189,7 +189,8 @@ TEST(Drafts, AreAsIfReadOneByOne) {
     }
     d.context = one_of({70, 90, 4096});  // where positions=auto changes
     d.draft_max = one_of({1, 3, 4, 7, 12});
-    d.type = one_of({CacheType::kF32, CacheType::kF16, CacheType::kQ8_0, CacheType::kQ4});
+    d.type =
+        one_of({CacheType::kF32, CacheType::kF16, CacheType::kQ8_0, CacheType::kQ4, CacheType::kQ3, CacheType::kQ2});
     d.shape = one_of({"", "", "tiny-gemma2", "tiny-gemma4-moe", "tiny-lfm2", "tiny-granitehybrid", "tiny-qwen35"});
     if (!legal(d)) continue;
     compare(d, static_cast<unsigned>(i));

@@ -156,8 +156,8 @@ std::vector<std::string> shared_methods() {
 const std::vector<CacheType> kTypes = {CacheType::kF16, CacheType::kQ8_0, CacheType::kQ4};
 const std::vector<int> kPageSizes = {16};
 #else
-const std::vector<CacheType> kTypes = {CacheType::kF32, CacheType::kF16, CacheType::kBF16, CacheType::kQ8_0,
-                                       CacheType::kQ4};
+const std::vector<CacheType> kTypes = {CacheType::kF32,  CacheType::kF16, CacheType::kBF16,
+                                       CacheType::kQ8_0, CacheType::kQ4,  CacheType::kQ2};
 const std::vector<int> kPageSizes = {16, 32, 64};
 #endif
 

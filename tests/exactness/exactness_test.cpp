@@ -257,8 +257,7 @@ TEST(Exactness, SomeCombinationsThatMatchOfStories260K) {
 
 TEST(Exactness, SomeCombinationsOfBytes) {
   Laboratory laboratory(model_path(), kShort);
-  check(laboratory,
-        drawn(kSome / 3, {Path::kReference, Path::kFast}, {CacheType::kQ8_0, CacheType::kQ4}, laboratory.split()));
+  check(laboratory, drawn(kSome / 3, {Path::kReference, Path::kFast}, kTypesOfBytes, laboratory.split()));
 }
 
 // ggml's products and flash attention read q8_0, too.
@@ -435,8 +434,7 @@ TEST(Exactness, TheGridOfBytes) {
   const std::string what = text;
   Laboratory laboratory(model_path(), what == "grid" ? kGridOfBytes : kLong);
   const bool named = what == "grid" || what == "all";
-  check(laboratory, named_by(named ? what : "40", {Path::kReference, Path::kFast}, {CacheType::kQ8_0, CacheType::kQ4},
-                             laboratory.split()));
+  check(laboratory, named_by(named ? what : "40", {Path::kReference, Path::kFast}, kTypesOfBytes, laboratory.split()));
 }
 
 TEST(Exactness, TheGridOfMixedTypes) {

@@ -145,6 +145,8 @@ std::vector<ValidSnapshot> valid_snapshots() {
                                                       {"temporal:budget=40", kF32}})
     all.push_back(snapshot_of("tiny", method, type));
   all.push_back(snapshot_of("tiny", "h2o:budget=24", {kQ8_0, kF16}));
+  all.push_back(snapshot_of("tiny", "h2o:budget=24", {kQ4, kQ2}));
+  all.push_back(snapshot_of("tiny", "streaming:budget=24", {kQ2, kQ3}));
   all.push_back(snapshot_of("tiny-bloom", "h2o:budget=24,positions=cache", kF16));  // distances by rank
   all.push_back(snapshot_of("tiny-gpt2", "h2o:budget=24", kF32));                   // learned positions
   all.push_back(snapshot_of("tiny-gemma4", "h2o:budget=24", kF16));                 // heads of two widths
