@@ -43,20 +43,25 @@ double squared_error(const std::vector<float>& a, const std::vector<float>& b) {
   return sum;
 }
 
-// The smallest squared error of a group, over all scales of a fine grid: the oracle of the fitted scale.
+// The smallest squared error of a group, over all scales of a fine grid and both kinds of levels: the oracle of the
+// fitted scale.
 double best_error(const float* row, int bits) {
   const int top = (1 << bits) - 1;
   double max = 0, best = INFINITY;
   for (int i = 0; i < 32; ++i) max = std::max(max, std::abs(double{row[i]}));
-  for (double scale = 0.2 * max / top; scale <= 1.02 * max / top; scale += 0.002 * max / top) {
-    double error = 0;
-    for (int i = 0; i < 32; ++i) {
-      double nearest = INFINITY;
-      for (int level = -top; level <= top; level += 2) nearest = std::min(nearest, std::abs(row[i] - scale * level));
-      error += nearest * nearest;
-    }
-    best = std::min(best, error);
-  }
+  for (const int offset : {0, 1})
+    for (const int sign : {1, -1})
+      for (double unit = 0.2; unit <= 1.3; unit += 0.002) {
+        const double scale = sign * unit * max / top;
+        double error = 0;
+        for (int i = 0; i < 32; ++i) {
+          double nearest = INFINITY;
+          for (int code = 0; code <= top; ++code)
+            nearest = std::min(nearest, std::abs(row[i] - scale * (2 * code - top - offset)));
+          error += nearest * nearest;
+        }
+        best = std::min(best, error);
+      }
   return best;
 }
 
@@ -75,7 +80,7 @@ TEST(Planes, TheScaleIsNearlyTheBest) {
   for (const CacheType type : kFew) {
     const int bits = bits_of(type);
     double all = 0, of_best = 0, squares = 0;
-    for (int n = 0; n < 400; ++n) {
+    for (int n = 0; n < 200; ++n) {
       std::vector<float> row = normal_row(64, random, std::exp2(static_cast<float>(n % 9 - 4)));
       if (n % 3 == 1) row[5] *= 12;                         // a channel with large elements
       if (n % 3 == 2) row[5] *= 9, row[37] = -7 * row[36];  // two
@@ -83,17 +88,18 @@ TEST(Planes, TheScaleIsNearlyTheBest) {
       nibbles::transform(rotated.data(), 64, 1);
       const double square = square_of(row), error = squared_error(row, rounded_to(type, row)) / square,
                    best = (best_error(rotated.data(), bits) + best_error(rotated.data() + 32, bits)) / square;
-      ASSERT_LE(error, best * 1.25) << kv_format(type).name << " row " << n;
+      ASSERT_LE(error, best * 1.6) << kv_format(type).name << " row " << n;
       all += error, of_best += best, squares += 1;
     }
     EXPECT_LE(all, of_best * 1.02) << kv_format(type).name;
-    EXPECT_LE(all / squares, bits == 3 ? 0.033 : 0.115) << "of a normal row: 0.029 and 0.108";
+    EXPECT_LE(all / squares, bits == 3 ? 0.027 : 0.105) << "of normal rows: 0.025 and 0.097";
     EXPECT_GE(all / squares, bits == 3 ? 0.015 : 0.06);
   }
 }
 
-// Rows whose rotated numbers have one magnitude are exact; so are rows of 0.
-TEST(Planes, RowsOfOneMagnitudeAreExact) {
+// Rows that have one number, so that the rotated numbers have one magnitude (odd levels); rows of one value, so that
+// there is one rotated number in each block (even levels); rows of 0.
+TEST(Planes, RowsOfOneNumberAreExact) {
   for (const CacheType type : kFew)
     for (const int dim : {32, 64, 96, 128, 256})
       for (const int at : {0, 5, 31}) {
@@ -101,7 +107,10 @@ TEST(Planes, RowsOfOneMagnitudeAreExact) {
         EXPECT_EQ(rounded_to(type, row), row);
         row[static_cast<std::size_t>(at)] = 3;
         const std::vector<float> stored = rounded_to(type, row);
-        for (std::size_t d = 0; d < row.size(); ++d) EXPECT_NEAR(stored[d], row[d], 3e-3) << dim;
+        for (std::size_t d = 0; d < row.size(); ++d) EXPECT_NEAR(stored[d], row[d], 4e-3) << dim;
+        const std::vector<float> alike(static_cast<std::size_t>(dim), static_cast<float>(1 - at));
+        const std::vector<float> stored_alike = rounded_to(type, alike);
+        for (std::size_t d = 0; d < row.size(); ++d) EXPECT_NEAR(stored_alike[d], alike[d], 1e-3 * at + 1e-3) << dim;
       }
 }
 

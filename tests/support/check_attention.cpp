@@ -126,7 +126,8 @@ void check_attention(const RandomCacheOptions& options) {
   // With q8_0, queries or weights are rounded to 16 bits (attention/integers-inl.h); with keys of 4 bits
   // and fewer, queries to 8.
   const bool coded = !kv_format(layout.key_type).elementwise() || !kv_format(layout.value_type).elementwise();
-  const double bound = kv_format(layout.key_type).bits() < 8 ? 1e-2 : coded ? 1e-4 : 1e-6;
+  const double bits = kv_format(layout.key_type).bits();
+  const double bound = bits < 4 ? 1.5e-2 : bits < 8 ? 1e-2 : coded ? 1e-4 : 1e-6;
   EXPECT_LE(relative_difference(out, cache.out()), bound);
   EXPECT_LE(max_distance(out, cache.out()), 4 * bound * max_magnitude(cache.out()));
   for (std::size_t i = 0; i < weights.size(); ++i)

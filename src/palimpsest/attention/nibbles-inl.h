@@ -52,12 +52,14 @@ HWY_INLINE hn::Vec<CodeBytes> quad_at(const std::int8_t* codes) {
 
 using Words = hn::RebindToUnsigned<I>;  // lanes of four bytes
 
-// How q4_0 and q4 pack their codes. A code's level is kLevels * code - kZero of values, code - kZero of keys.
+// How q4_0 and q4 pack their codes. A code's level is kLevels * code - kZero of values, code - kZero of keys; with
+// kOffsets it is one less in groups whose scale has its last bit set.
 template <bool kOfRotated>
 struct Nibbles {
   using Format = nibbles::Format<kOfRotated>;
   static constexpr bool kRotated = kOfRotated;
   static constexpr int kBits = 4, kZero = nibbles::kZero, kLevels = 1;
+  static constexpr bool kOffsets = false;
   static constexpr std::ptrdiff_t scale_place(int dim, int lane, int d) { return nibbles::scale_place(dim, lane, d); }
 
   // Codes of kStep dimensions of kLanes keys, in quads: four dimensions of a key are a lane of four bytes. `at`: of the
@@ -99,6 +101,15 @@ HWY_INLINE Vec code_scales(const std::byte* tile, int dim, int d, int lane) {
   return load(reinterpret_cast<const hwy::float16_t*>(tile + Codes::scale_place(dim, lane, d)));
 }
 
+// Likewise: -1 where the levels are one less, else 0.
+template <class Codes>
+HWY_INLINE hn::Vec<I> code_offsets(const std::byte* tile, int dim, int d, int lane) {
+  if constexpr (!Codes::kOffsets) return hn::Zero(di);
+  const hn::Rebind<std::uint16_t, F> d16;
+  const auto bits = hn::LoadU(d16, reinterpret_cast<const std::uint16_t*>(tile + Codes::scale_place(dim, lane, d)));
+  return hn::Neg(hn::PromoteTo(di, hn::And(bits, hn::Set(d16, std::uint16_t{1}))));
+}
+
 // The step of N vectors for codes up to `largest`, and its inverse. An infinite or NaN float makes it infinite or NaN.
 template <int N>
 HWY_INLINE float step_of(const Vec* x, float largest, Vec& inverse) {
@@ -109,11 +120,11 @@ HWY_INLINE float step_of(const Vec* x, float largest, Vec& inverse) {
   return max * (1 / largest);
 }
 
-// The codes of a query among four rows, in UnitMemory::query_codes: codes [head_dim / 4][4 rows][4], then what sums
-// begin with, -kZero * the sum of a group's codes: [head_dim / 32][4 rows].
+// The codes of a query among four rows, in UnitMemory::query_codes: codes [head_dim / 4][4 rows][4], then the
+// sums of each group's codes: [head_dim / 32][4 rows].
 struct QueryCodes {
   std::int8_t* codes;
-  std::int32_t* begin;
+  std::int32_t* sums;
   float* steps;
 
   // Has the codes of the four rows from `first` on.
@@ -122,7 +133,7 @@ struct QueryCodes {
     const int dim = u.shape().head_dim;
     std::int16_t* const memory = (of_sinks ? m.sink_query_codes : m.query_codes) + first * dim;
     codes = reinterpret_cast<std::int8_t*>(memory);
-    begin = reinterpret_cast<std::int32_t*>(memory + 2 * dim);
+    sums = reinterpret_cast<std::int32_t*>(memory + 2 * dim);
     steps = (of_sinks ? m.sink_query_steps : m.query_steps) + first * (dim / nibbles::kGroup);
   }
 };
@@ -171,7 +182,7 @@ void encode_query_codes(const Unit& u, int row, bool of_sinks) {
       sum = hn::Add(sum, code);
       hn::StoreU(hn::DemoteTo(dc, code), dc, codes + n * kLanes);
     }
-    to.begin[group] = -Codes::kZero * hn::ReduceSum(di, sum);
+    to.sums[group] = hn::ReduceSum(di, sum);
     for (int d = 0; d < nibbles::kGroup; d += 4) hwy::CopyBytes<4>(codes + d, to.codes + (first + d) * 4 + lane * 4);
   }
 }
@@ -196,7 +207,7 @@ HWY_INLINE void dot_codes(const QueryCodes& q, int dim, const std::byte* const* 
       parts.next();
       hn::Vec<I> sum[R][kW];
       for (int r = 0; r < R; ++r)
-        for (int v = 0; v < kW; ++v) sum[r][v] = hn::Set(di, q.begin[g * 4 + r]);
+        for (int v = 0; v < kW; ++v) sum[r][v] = hn::Set(di, -Codes::kZero * q.sums[g * 4 + r]);
       for (int d = g * nibbles::kGroup; d < (g + 1) * nibbles::kGroup; d += Codes::kStep) {
         typename Codes::Keys keys[kW];
         for (int v = 0; v < kW; ++v) keys[v] = Codes::keys(at[v] + d * (kTile * Codes::kBits / 8));
@@ -211,9 +222,12 @@ HWY_INLINE void dot_codes(const QueryCodes& q, int dim, const std::byte* const* 
       }
       for (int v = 0; v < kW; ++v) {
         const Vec scale = code_scales<Codes>(tile[v], dim, g * nibbles::kGroup, (first + v) * kLanes % kTile);
-        for (int r = 0; r < R; ++r)
+        const auto offset = code_offsets<Codes>(tile[v], dim, g * nibbles::kGroup, (first + v) * kLanes % kTile);
+        for (int r = 0; r < R; ++r) {
+          if (Codes::kOffsets) sum[r][v] = hn::Sub(sum[r][v], hn::And(offset, hn::Set(di, q.sums[g * 4 + r])));
           total[r][v] =
               hn::MulAdd(hn::ConvertTo(df, sum[r][v]), hn::Mul(scale, hn::Set(df, q.steps[g * 4 + r])), total[r][v]);
+        }
       }
     }
     for (int r = 0; r < R; ++r)
@@ -231,23 +245,25 @@ void dot_code_keys(const Unit& u, const Block& b, const Prefetch& prefetch) {
 // The weights of a row in a block, times the slots' scales: 256 * high + low, times a step.
 struct WeightCodes {
   HWY_ALIGN std::int8_t high[kBlock], low[kBlock];
-  std::int32_t begin;  // -kZero * the sum of the codes
+  std::int32_t begin;  // minus the sum of the codes times what their slots' levels are less than the stored codes
   float step;
 
-  template <int kZero>
-  HWY_INLINE void encode(const Vec* x) {
+  template <class Codes>
+  HWY_INLINE void encode(const Vec* x, const hn::Vec<I>* offsets) {
     Vec inverse;
     step = step_of<kVectors>(x, 127 * 256 + 127, inverse);
     const hn::Rebind<std::int8_t, F> dc;
-    hn::Vec<I> sum = hn::Zero(di);
+    hn::Vec<I> sum = hn::Zero(di), of_offsets = hn::Zero(di);
     for (int v = 0; v < kVectors; ++v) {
       const auto code = hn::NearestInt(hn::Mul(x[v], inverse));
       sum = hn::Add(sum, code);
+      if (Codes::kOffsets) of_offsets = hn::Add(of_offsets, hn::And(offsets[v], code));
       const auto upper = hn::ShiftRight<8>(hn::Add(code, hn::Set(di, 128)));
       hn::StoreU(hn::DemoteTo(dc, upper), dc, high + v * kLanes);
       hn::StoreU(hn::DemoteTo(dc, hn::Sub(code, hn::ShiftLeft<8>(upper))), dc, low + v * kLanes);
     }
-    begin = -kZero * hn::ReduceSum(di, sum);
+    begin = -Codes::kZero * hn::ReduceSum(di, sum);
+    if (Codes::kOffsets) begin -= hn::ReduceSum(di, of_offsets);
   }
 };
 
@@ -297,14 +313,17 @@ void add_code_values(const Unit& u, const Block& b, const Prefetch& prefetch) {
     WeightCodes codes[R];
     for (int c = 0; c < dim; c += nibbles::kGroup) {
       Vec scale[kVectors];
-      for (int v = 0; v < kVectors; ++v)
+      hn::Vec<I> offset[kVectors];
+      for (int v = 0; v < kVectors; ++v) {
         scale[v] = code_scales<Codes>(b.value[v * kLanes / kTile], dim, c, v * kLanes % kTile);
+        offset[v] = code_offsets<Codes>(b.value[v * kLanes / kTile], dim, c, v * kLanes % kTile);
+      }
       for (int r = 0; r < R; ++r) {
         Vec x[kVectors];
         const float* const weight = u.memory.score + (first + r) * kBlock;
         for (int v = 0; v < kVectors; ++v)
           x[v] = hn::IfThenElseZero(in_use[v], hn::Mul(scale[v], hn::LoadU(df, weight + v * kLanes)));
-        codes[r].template encode<Codes::kZero>(x);
+        codes[r].template encode<Codes>(x, offset);
       }
       constexpr int kRowsAtOnce = kWide == 4 ? R : R > 1 && R % 2 == 0 ? 2 : 1;
       for (int r = 0; r < R; r += kRowsAtOnce) {
@@ -317,12 +336,12 @@ void add_code_values(const Unit& u, const Block& b, const Prefetch& prefetch) {
   });
 }
 
-// The levels of the codes in one byte of each lane as floats, times a scale.
+// The levels of the codes in one byte of each lane as floats, times a scale. offset: of code_offsets().
 template <int kLevels, int kZero>
-HWY_INLINE Vec levels_in(hn::Vec<NibbleBytes> codes, int byte, Vec scale) {
+HWY_INLINE Vec levels_in(hn::Vec<NibbleBytes> codes, int byte, Vec scale, hn::Vec<I> offset) {
   const Words du;
   const auto code = hn::BitCast(di, hn::And(hn::ShiftRightSame(hn::BitCast(du, codes), 8 * byte), hn::Set(du, 255u)));
-  const auto level = hn::Sub(hn::ShiftLeft<kLevels - 1>(code), hn::Set(di, kZero));
+  const auto level = hn::Add(hn::ShiftLeft<kLevels - 1>(code), hn::Sub(offset, hn::Set(di, kZero)));
   return hn::Mul(hn::ConvertTo(df, level), scale);
 }
 
@@ -330,13 +349,17 @@ template <class Codes>
 void widen_code_keys(const std::byte* tile, int dim, float* out) {
   for (int n = 0; n < kTile; n += kLanes) {
     Vec scale = hn::Zero(df);
+    hn::Vec<I> offset = hn::Zero(di);
     for (int d = 0; d < dim; d += Codes::kStep) {
-      if (d % nibbles::kGroup == 0) scale = code_scales<Codes>(tile, dim, d, n);
+      if (d % nibbles::kGroup == 0) {
+        scale = code_scales<Codes>(tile, dim, d, n);
+        offset = code_offsets<Codes>(tile, dim, d, n);
+      }
       const auto keys = Codes::keys(tile + d * (kTile * Codes::kBits / 8) + n * 4);
       each_quad<Codes>([&]<int kQuad>() HWY_ATTR __attribute__((always_inline)) {
         const auto codes = Codes::template quad<kQuad>(keys);
         for (int i = 0; i < 4; ++i)
-          hn::StoreU(levels_in<1, Codes::kZero>(codes, i, scale), df, out + (d + 4 * kQuad + i) * kTile + n);
+          hn::StoreU(levels_in<1, Codes::kZero>(codes, i, scale, offset), df, out + (d + 4 * kQuad + i) * kTile + n);
       });
     }
   }
@@ -359,10 +382,11 @@ void widen_code_values(const std::byte* tile, int dim, std::uint32_t used, float
       std::uint16_t bits;
       std::memcpy(&bits, tile + Codes::scale_place(dim, s, c), sizeof bits);
       const Vec scale = hn::Set(df, f32_from_f16(bits));
+      const auto offset = hn::Set(di, Codes::kOffsets ? -(bits & 1) : 0);
       for (int part = 0; part < 16; part += kLanes) {
         const auto [n0, n1] = Codes::values(tile, dim, s, c, part);
-        hn::StoreU(levels_in<Codes::kLevels, Codes::kZero>(n0, s % 4, scale), df, row + c + part);
-        hn::StoreU(levels_in<Codes::kLevels, Codes::kZero>(n1, s % 4, scale), df, row + c + 16 + part);
+        hn::StoreU(levels_in<Codes::kLevels, Codes::kZero>(n0, s % 4, scale, offset), df, row + c + part);
+        hn::StoreU(levels_in<Codes::kLevels, Codes::kZero>(n1, s % 4, scale, offset), df, row + c + 16 + part);
       }
     }
   }

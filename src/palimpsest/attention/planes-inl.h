@@ -33,8 +33,10 @@ template <int kOfBits>
 struct Planes {
   using Format = planes::Format<kOfBits>;
   static constexpr bool kRotated = true;
-  // A level is 2 * code - kZero. Codes of keys are doubled when they are unpacked, sums of values at their end.
+  // A level is 2 * code - kZero, or one less. Codes of keys are doubled when they are unpacked, sums of values at their
+  // end.
   static constexpr int kBits = kOfBits, kZero = Format::kTop, kLevels = 2;
+  static constexpr bool kOffsets = true;
   static constexpr std::ptrdiff_t scale_place(int dim, int lane, int d) {
     return planes::scale_place<kOfBits>(dim, lane, d);
   }

@@ -1,9 +1,11 @@
 // q3, q2: codes of 3 and of 2 bits after the rotation of q4 (q4.h); each 32 dimensions of a key or value share an f16
-// scale. A code c means scale * (2 c - kTop), kTop = 7 or 3: levels lie symmetrically, and none is 0.
+// scale. A code c means scale * (2 c - kTop - offset), kTop = 7 or 3. The offset is the last bit of the scale:
+//   0   odd levels, as many below 0 as above it
+//   1   even levels, -kTop - 1 .. kTop - 1: 0 is one of them, and a negative scale turns the longer side
 //
 // The scale is fitted: the numbers of a group are nearly normal after the rotation, and levels that reach the largest
-// of them would lie too far apart for the others. Of four guesses, each corrected by least squares, the one with the
-// smallest squared error is stored: within 1% of the best scale (tests/attention/planes_test.cpp).
+// of them would lie too far apart for the others. Of three guesses with each kind of levels, each corrected by least
+// squares, the one with the smallest squared error is stored (measured: docs/decisions/0058-fewer-bits.md).
 //
 // A group of a token is kBits words of four bytes, and no byte belongs to two slots:
 //   words 0, 1   byte i: the low two bits of the codes of dimensions i, i + 4, i + 8, i + 12 (word 1: and 16 more)
@@ -16,6 +18,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -47,43 +50,72 @@ constexpr std::ptrdiff_t scale_place(int dim, int lane, int d) {
   return scales_offset<kBits>(dim) + 2 * (d / kGroup * kTile + lane);
 }
 
-// The code of x; inverse = 1 / (2 * scale). NaN becomes 0.
+// The codes of 32 finite numbers; 0 if the scale is 0 or not finite, as it is if the numbers are not.
 template <int kBits>
-int code_of(float x, float inverse) {
+std::array<int, kGroup> codes_of(const float* row, float scale, int offset) {
   constexpr int kTop = (1 << kBits) - 1;
-  const float code = x * inverse + (kTop + 1) * 0.5F;
-  return code > 0 ? static_cast<int>(std::min(code, static_cast<float>(kTop))) : 0;
+  std::array<int, kGroup> codes{};
+  if (scale == 0 || !std::isfinite(scale)) return codes;
+  const float inverse = 0.5F / scale, middle = static_cast<float>(kTop + 1 + offset) * 0.5F;
+  for (std::size_t i = 0; i < kGroup; ++i) codes[i] = static_cast<int>(row[i] * inverse + middle);  // towards 0
+  for (int& code : codes) code = std::clamp(code, 0, kTop);
+  return codes;
 }
 
-// A scale for 32 numbers, row[0 .. 31]. An infinite number makes it infinite.
+// Some levels of 32 numbers, and the best scale for them: its squared error is the numbers' sum of squares less `gain`.
+struct Fit {
+  float gain, scale;
+};
 template <int kBits>
-float fitted_scale(const float* row) {
-  constexpr int kTop = (1 << kBits) - 1;
-  // Of the scale with which the levels reach the largest number.
-  constexpr std::array<float, 4> kGuesses =
-      kBits == 2 ? std::array{1.0F, 0.8F, 0.65F, 0.5F} : std::array{1.0F, 0.9F, 0.8F, 0.7F};
-  float max = 0;
-  for (int i = 0; i < kGroup; ++i) max = std::max(max, std::abs(row[i]));
-  if (!(max > 1e-30F && max < 1e30F)) return max;  // a product would be 0 or infinite
-  // The squared error of the best scale for some levels is the sum of squares - product^2 / square.
-  float best = -1, scale = 0;
-  for (const float guess : kGuesses) {
-    const float inverse = 0.5F * kTop / (max * guess);
-    constexpr int kLanes = 8;  // sums that a compiler may compute at once
-    std::array<float, kLanes> products{}, squares{};
-    for (int i = 0; i < kGroup; i += kLanes)
-      for (int lane = 0; lane < kLanes; ++lane) {
-        const float x = row[i + lane], code = x * inverse + (kTop + 1) * 0.5F;
-        const float bounded = std::min(std::max(code, 0.0F), static_cast<float>(kTop));  // NaN becomes 0
-        const auto level = static_cast<float>(2 * static_cast<int>(bounded) - kTop);
-        products[static_cast<std::size_t>(lane)] += x * level;
-        squares[static_cast<std::size_t>(lane)] += level * level;
-      }
-    float product = 0, square = 0;
-    for (std::size_t lane = 0; lane < kLanes; ++lane) product += products[lane], square += squares[lane];
-    if (const float gain = product / square * product; gain > best) best = gain, scale = product / square;
+Fit fit_levels(const float* row, float scale, int offset) {
+  const std::array<int, kGroup> codes = codes_of<kBits>(row, scale, offset);
+  const int lowest = (1 << kBits) - 1 + offset;
+  std::array<float, kGroup> products;
+  std::array<int, kGroup> squares;
+  for (std::size_t i = 0; i < kGroup; ++i) {
+    const int level = 2 * codes[i] - lowest;
+    products[i] = row[i] * static_cast<float>(level);
+    squares[i] = level * level;
   }
-  return std::min(scale, max / kTop);
+  int square = 0;
+  for (const int each : squares) square += each;
+  for (std::size_t half = kGroup / 2; half > 0; half /= 2)  // in an order that vectors have, too
+    for (std::size_t i = 0; i < half; ++i) products[i] += products[i + half];
+  if (square == 0) return {0, 0};
+  const float best = products[0] / static_cast<float>(square);
+  return {best * products[0], best};
+}
+
+// The bits of x, which have the order of floats if x is not negative; 0 of NaN.
+inline std::int32_t ordered(float x) {
+  const auto bits = std::bit_cast<std::int32_t>(x);
+  return bits > 0x7f800000 ? 0 : bits;
+}
+
+// The stored scale of 32 numbers, row[0 .. 31]. An infinite number makes it infinite; NaN is no number of the group.
+template <int kBits>
+std::uint16_t fitted_scale(const float* row) {
+  constexpr int kTop = (1 << kBits) - 1;
+  // Of the scale with which the levels reach the number of the largest magnitude.
+  constexpr std::array<float, 3> kOdd = kBits == 2 ? std::array{0.9F, 0.7F, 0.55F} : std::array{0.92F, 0.82F, 0.72F},
+                                 kEven = kBits == 2 ? std::array{1.0F, 0.8F, 0.65F} : std::array{1.05F, 0.95F, 0.85F};
+  std::int32_t positive = 0, negative = 0;
+  for (int i = 0; i < kGroup; ++i) {
+    positive = std::max(positive, ordered(row[i]));
+    negative = std::max(negative, ordered(-row[i]));
+  }
+  const bool above = positive > negative;
+  const float max = std::bit_cast<float>(std::max(positive, negative));
+  if (!(max > 1e-30F && max < 1e17F)) return f16_from_f32(max);  // a product would be 0 or infinite
+  Fit best{0, 0};
+  int offset = 0;
+  for (const float guess : kOdd)
+    if (const Fit fit = fit_levels<kBits>(row, max / kTop * guess, 0); fit.gain > best.gain) best = fit;
+  const float even = max / (above ? -kTop - 1 : kTop + 1);
+  for (const float guess : kEven)
+    if (const Fit fit = fit_levels<kBits>(row, even * guess, 1); fit.gain > best.gain) best = fit, offset = 1;
+  const float bound = max / kTop;
+  return static_cast<std::uint16_t>((f16_from_f32(std::clamp(best.scale, -bound, bound)) & ~1) | offset);
 }
 
 template <int kBits>
@@ -95,14 +127,16 @@ struct Format {
   // Codes and scale of the group of dimensions first .. first + 31, row[0 .. 31].
   template <class ByteOf>
   static void encode_group(const float* row, int first, int dim, std::byte* tile, int lane, const ByteOf& byte_of) {
-    const std::uint16_t scale = f16_from_f32(fitted_scale<kBits>(row));
-    const float unit = f32_from_f16(scale), inverse = unit > 0 ? 0.5F / unit : 0;
+    const std::uint16_t scale = fitted_scale<kBits>(row);
     std::memcpy(tile + scale_place<kBits>(dim, lane, first), &scale, sizeof scale);
+    const std::array<int, kGroup> codes = codes_of<kBits>(row, f32_from_f16(scale), scale & 1);
     std::array<int, kWords> bytes{};
-    for (int i = 0; i < kGroup; ++i) {
-      const int code = code_of<kBits>(row[i], inverse);
-      bytes[static_cast<std::size_t>(i / 16 * 4 + i % 4)] |= (code & 3) << i % 16 / 4 * 2;
-      if (kBits == 3) bytes[static_cast<std::size_t>(8 % kWords + i % 4)] |= code >> 2 << i / 4;
+    for (std::size_t i = 0; i < 4; ++i) {
+      for (std::size_t quad = 0; quad < 8; ++quad) {
+        const int code = codes[4 * quad + i];
+        bytes[quad / 4 * 4 + i] |= (code & 3) << quad % 4 * 2;
+        if (kBits == 3) bytes[8 % kWords + i] |= code >> 2 << quad;
+      }
     }
     for (int n = 0; n < kWords; ++n)
       tile[byte_of(first / kGroup * kWords + n)] = static_cast<std::byte>(bytes[static_cast<std::size_t>(n)]);
@@ -129,7 +163,7 @@ struct Format {
       if (kBits == 3) code |= bits(group + 8 + i % 4, i / 4, 1) << 2;
       std::uint16_t scale;
       std::memcpy(&scale, tile + scale_place<kBits>(dim, lane, d), sizeof scale);
-      row[d] = f32_from_f16(scale) * static_cast<float>(2 * code - kTop);
+      row[d] = f32_from_f16(scale) * static_cast<float>(2 * code - kTop - (scale & 1));
     }
     nibbles::transform(row, dim, 1);
   }
