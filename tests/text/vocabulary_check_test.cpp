@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "palimpsest/text/sampler.h"
 #include "palimpsest/text/vocabulary.h"
 #include "tests/support/error_of.h"
 #include "tests/support/own_file.h"
@@ -24,6 +25,7 @@ struct Parts {
   std::size_t scores = 0;  // one for each token if 0
   std::int64_t bos = 1;
   std::vector<const char*> merges = {};
+  std::vector<std::int32_t> suppressed = {};
   Parts() {
     for (int byte = 0; byte < 256; ++byte) {
       tokens.push_back(fmt::format("<0x{:02X}>", byte));
@@ -52,6 +54,9 @@ std::string written(const Parts& parts) {
   gguf_set_arr_data(g.get(), "tokenizer.ggml.token_type", GGUF_TYPE_INT32, parts.types.data(), parts.types.size());
   std::vector<const char*> merges = parts.merges;
   if (!merges.empty()) gguf_set_arr_str(g.get(), "tokenizer.ggml.merges", merges.data(), merges.size());
+  if (!parts.suppressed.empty())
+    gguf_set_arr_data(g.get(), "tokenizer.ggml.suppress_tokens", GGUF_TYPE_INT32, parts.suppressed.data(),
+                      parts.suppressed.size());
   gguf_set_val_u32(g.get(), "tokenizer.ggml.bos_token_id", static_cast<std::uint32_t>(parts.bos));
   const std::string path = testing::own_file("vocabulary_check.gguf");
   gguf_write_to_file(g.get(), path.c_str(), true);
@@ -86,6 +91,18 @@ TEST(VocabularyCheck, TakesGemma4s) {
     EXPECT_EQ(vocabulary->detokenize(vocabulary->tokenize(text, false, false)), text);
   parts.merges.clear();
   EXPECT_NE(error_of([&] { Vocabulary::load(written(parts)); }).find("merges"), std::string::npos);
+}
+
+// Gemma 4's marks of images and audio. Numbers that no token has are ignored.
+TEST(VocabularyCheck, SuppressedTokensAreNotSampled) {
+  Parts parts;
+  parts.suppressed = {7, 1'000'000, -5};
+  const auto vocabulary = Vocabulary::load(written(parts));
+  std::vector<float> logits(260, 0.0F);
+  logits[7] = 9;
+  logits[11] = 5;
+  EXPECT_EQ(Sampler({.temperature = 0}, vocabulary.get(), 260).sample(logits), 11);
+  EXPECT_EQ(Sampler({.temperature = 0}, nullptr, 260).sample(logits), 7);
 }
 
 // Architectures that libllama has no graph for or does not know.
