@@ -3,8 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
+#include <numeric>
+#include <set>
 #include <utility>
+#include <vector>
 
 #include "palimpsest/evict/evictor.h"
 #include "palimpsest/policy/policy.h"
@@ -133,6 +137,27 @@ TEST(MethodPlan, SharesItsPolicy) {
   const Evictor a(plan), b(plan);
   EXPECT_EQ(plan.policy().use_count(), 3);
   EXPECT_EQ(MethodPlan(parse_method("full"), llama_8b()).policy(), nullptr);
+}
+
+// Policies that rank a share of the budget apart are told the budgets of their heads.
+TEST(MethodPlan, TellsThePolicyTheBudgets) {
+  constexpr int kTokens = 300;
+  const std::vector<float> attention(kTokens, 0.1F), sizes(kTokens, 1);
+  std::vector<Position> position(kTokens);
+  std::iota(position.begin(), position.end(), Position{0});
+  for (const char* text : {"critical:budget=200,first=0.5", "pyramidkv:policy=critical,budget=200,first=0.5",
+                           "vase:budget=200,large=0.5"}) {
+    const MethodPlan plan(parse_method(text), llama_8b());
+    std::set<long> counts;
+    for (const int head : {0, 100, 255}) {
+      std::vector<float> score(kTokens);
+      plan.policy()->score({.position = position, .attention = attention, .insert_score = sizes, .table = head}, score);
+      counts.insert(std::ranges::count_if(score, [](float x) { return x > 1e29F; }));
+      EXPECT_TRUE(counts.contains((plan.budgets().empty() ? 200 : plan.budgets()[at(head)]) / 2))
+          << text << " " << head;
+    }
+    EXPECT_EQ(counts.size(), plan.budgets().empty() ? 1U : 3U) << text;
+  }
 }
 
 }  // namespace

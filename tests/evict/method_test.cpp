@@ -39,7 +39,8 @@ TEST(Method, Streaming) {
       "clipped,merged-key=unit,"
       "zero-class=off,join=class,merge-position=representative,references=32,positions=cache,rerotate=auto,"
       "recall=0,recall-type=q4,recall-max=65536,lossless=false,"
-      "scorer=auto,cache=on,window=auto,pooling=auto,kernel=auto,chunk=auto,part=auto,score=auto,per=auto");
+      "scorer=auto,cache=on,window=auto,pooling=auto,kernel=auto,chunk=auto,spiky=auto,first=auto,size=auto,part=auto,"
+      "score=auto,per=auto,large=auto");
 }
 
 TEST(Method, FullIsUnbounded) {
@@ -53,7 +54,8 @@ TEST(Method, FullIsUnbounded) {
       "key=unit,zero-class=off,"
       "join=class,merge-position=representative,references=32,positions=original,rerotate=auto,"
       "recall=0,recall-type=q4,recall-max=65536,lossless=false,"
-      "scorer=auto,cache=on,window=auto,pooling=auto,kernel=auto,chunk=auto,part=auto,score=auto,per=auto");
+      "scorer=auto,cache=on,window=auto,pooling=auto,kernel=auto,chunk=auto,spiky=auto,first=auto,size=auto,part=auto,"
+      "score=auto,per=auto,large=auto");
 }
 
 TEST(Method, EveryKeyIsReadAndSpelledOut) {
@@ -66,7 +68,8 @@ TEST(Method, EveryKeyIsReadAndSpelledOut) {
       "merged-key=mean,"
       "zero-class=on,join=next,merge-position=own,references=24,positions=cache,rerotate=cached-half,"
       "recall=4,recall-type=q8_0,recall-max=512,lossless=true,"
-      "scorer=auto,cache=off,window=16,pooling=avg,kernel=5,chunk=8,part=32,score=local,per=head";
+      "scorer=auto,cache=off,window=16,pooling=avg,kernel=5,chunk=8,spiky=3,first=0.25,size=projected,part=32,score="
+      "local,per=head,large=0.125";
   const Method m = parse_method(text);
   EXPECT_EQ(m.policy, "recent");
   EXPECT_EQ(m.budget, 77);
@@ -86,6 +89,10 @@ TEST(Method, EveryKeyIsReadAndSpelledOut) {
                                         {"pooling", "avg"},
                                         {"kernel", "5"},
                                         {"chunk", "8"},
+                                        {"spiky", "3"},
+                                        {"first", "0.25"},
+                                        {"size", "projected"},
+                                        {"large", "0.125"},
                                         {"part", "32"},
                                         {"per", "head"}}));
   EXPECT_EQ(m.recall, 4);
@@ -159,7 +166,7 @@ TEST(Method, StringsThatCannotBeRead) {
   const Fault faults[] = {
       {"",
        "unknown method '': use auto, full, streaming, lazy, h2o, peak, a2sf, random, tova, snapkv, critical, "
-       "chunkkv, cur, capkv, leverage, pyramidkv, "
+       "chunkkv, cur, capkv, leverage, qfilter, vase, pyramidkv, "
        "adakv, "
        "expected-attention, triattention, kvzip, scissorhands, lagkv, r-kv, "
        "global-local, ems, cam, paged-eviction, knorm, keydiff, duo, learned, kvzap, temporal, sparse, "
@@ -167,21 +174,21 @@ TEST(Method, StringsThatCannotBeRead) {
       {"Streaming",
        "unknown method 'Streaming'; did you mean 'streaming'? Use auto, full, streaming, lazy, h2o, peak, a2sf, "
        "random, tova, snapkv, critical, "
-       "chunkkv, cur, capkv, leverage, pyramidkv, adakv, "
+       "chunkkv, cur, capkv, leverage, qfilter, vase, pyramidkv, adakv, "
        "expected-attention, triattention, kvzip, scissorhands, lagkv, r-kv, "
        "global-local, ems, cam, paged-eviction, knorm, keydiff, duo, learned, kvzap, temporal, sparse, "
        "compact-shift or window-recompute"},
       {"streaming ",
        "unknown method 'streaming '; did you mean 'streaming'? Use auto, full, streaming, lazy, h2o, peak, a2sf, "
        "random, tova, snapkv, critical, "
-       "chunkkv, cur, capkv, leverage, pyramidkv, adakv, "
+       "chunkkv, cur, capkv, leverage, qfilter, vase, pyramidkv, adakv, "
        "expected-attention, triattention, kvzip, scissorhands, lagkv, r-kv, "
        "global-local, ems, cam, paged-eviction, knorm, keydiff, duo, learned, kvzap, temporal, sparse, "
        "compact-shift or "
        "window-recompute"},
       {":budget=1",
        "unknown method '': use auto, full, streaming, lazy, h2o, peak, a2sf, random, tova, snapkv, critical, "
-       "chunkkv, cur, capkv, leverage, pyramidkv, "
+       "chunkkv, cur, capkv, leverage, qfilter, vase, pyramidkv, "
        "adakv, "
        "expected-attention, triattention, kvzip, scissorhands, lagkv, r-kv, "
        "global-local, ems, cam, paged-eviction, knorm, keydiff, duo, learned, kvzap, temporal, sparse, "
@@ -198,7 +205,7 @@ TEST(Method, StringsThatCannotBeRead) {
        "merge-position, references, positions, rerotate, recall, recall-type, recall-max, lossless, scorer, cache, "
        "window, "
        "pooling, "
-       "kernel, chunk, part, score or per"},
+       "kernel, chunk, spiky, first, size, part, score, per or large"},
       {"streaming:budget=many", "budget 'many' is not a whole number: use 0 to 1073741824"},
       {"streaming:budget=-1", "budget -1 is out of range: use 0 to 1073741824"},
       {"streaming:sinks=4.5",

@@ -31,10 +31,12 @@ const std::vector<std::string> kPolicies = {"none",
                                             "observed-attention",
                                             "peak",
                                             "a2sf",
-                                            "critical"};
+                                            "critical",
+                                            "qfilter",
+                                            "vase"};
 // Policies that expect queries at later positions of the text.
 bool looks_ahead(const std::string& policy) {
-  return policy == "expected-attention" || policy == "triattention";
+  return policy == "expected-attention" || policy == "triattention" || policy == "qfilter";
 }
 // Policies that compare keys or values of the cache.
 bool compares_rows(const std::string& policy) {
@@ -43,14 +45,15 @@ bool compares_rows(const std::string& policy) {
 // Policies that need the CPU's fast path.
 bool host_only(const std::string& policy) {
   return policy == "kvzip" || policy == "peak" || policy == "global-local" || policy == "temporal" ||
-         policy == "r-kv" || policy == "expected-attention";
+         policy == "r-kv" || policy == "expected-attention" || policy == "qfilter";
 }
 
 // Policies whose scores have rounding errors: attention weights, comparisons of rows.
 bool rounded_score(const std::string& policy) {
   return compares_rows(policy) || policy == "h2o" || policy == "snapkv" || policy == "tova" ||
          policy == "scissorhands" || policy == "global-local" || policy == "kvzip" || policy == "temporal" ||
-         policy == "observed-attention" || policy == "peak" || policy == "a2sf" || policy == "critical";
+         policy == "observed-attention" || policy == "peak" || policy == "a2sf" || policy == "critical" ||
+         policy == "vase";
 }
 const std::vector<std::string> kMechanisms = {"in-place", "shift", "gather", "block", "append", "merge", "merge-own"};
 const std::vector<std::pair<std::string, std::string>> kPositions = {{"original", ""},       {"cache", "two-query"},
@@ -78,6 +81,7 @@ const std::vector<std::string>& variants_of(const Combination& c) {
   static const std::vector<std::string> none = {""},
                                         snapkv = {"", "pooling=avg,kernel=5", "window=16,pooling=none",
                                                   "window=20,kernel=3"},
+                                        stages = {"", "first=0.5", "first=0.2,window=16"},
                                         global_local = {"", "score=global,pooling=max", "score=local,window=16",
                                                         "window=8,kernel=3", "score=both,pooling=none,window=24"};
   static const std::vector<std::string> merge = {"",
@@ -88,6 +92,10 @@ const std::vector<std::string>& variants_of(const Combination& c) {
                                                  "merged-key=mean,tau=0"};
   static const std::vector<std::string> pages = {"", "page=8", "page=16"}, norms = {"", "page=8", "page-score=norms"};
   if (c.block()) return c.policy == "paged-eviction" ? norms : pages;
+  // Which weights are the highest depends on their rounding: one decision, from weights in f32.
+  if (c.policy == "critical" && c.timing.options == "schedule=prompt" && c.type == CacheType::kF32 && !c.rerotated() &&
+      !c.stock_operators())
+    return stages;
   return c.merges() ? merge : c.policy == "snapkv" ? snapkv : c.policy == "global-local" ? global_local : none;
 }
 const std::vector<int> kPageSizes = {16, 32, 64, kBudget};

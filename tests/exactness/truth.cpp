@@ -8,6 +8,7 @@
 #include <map>
 #include <utility>
 
+#include "palimpsest/policy/of_budget.h"
 #include "tests/support/slot_rows.h"
 
 namespace palimpsest::testing {
@@ -40,6 +41,7 @@ Truth::Truth(const Hyperparameters& hyper, const TruthOptions& options)
     if (signals_.model) policy_->prepare(options.model);
     if (signals_.attention_window) window_.emplace(*signals_.attention_window);
     budgets_ = first_budgets();
+    set_budgets(*policy_, budgets_, method_.budget);
     shared_ = signals_.positions_only() && budgets_.empty() && method_.mechanism != Mechanism::kMatch;
   }
   windows_ = first_windows();

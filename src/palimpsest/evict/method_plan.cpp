@@ -11,6 +11,7 @@
 #include "palimpsest/core/error.h"
 #include "palimpsest/core/growth.h"
 #include "palimpsest/evict/legality.h"
+#include "palimpsest/policy/of_budget.h"
 
 namespace palimpsest {
 namespace {
@@ -122,6 +123,7 @@ MethodPlan::MethodPlan(const Method& method, PlanTarget target)
   keep_windows();
   draft_max_ = std::max(0, std::min(target_.draft_max, max_draft_tokens(cache_.geometry.max_group()) - 1));
   name_head_windows();
+  if (policy != nullptr) set_budgets(*policy, budgets_, method_.budget);
   if (signals_.model && target_.model) {
     policy->prepare(target_.model());
     prepared_ = true;
