@@ -247,15 +247,14 @@ double of_both(const CacheTypes& types, Of of) {
 
 double same_score_of(CacheType type) {
   // A query is rounded to 8 bits: the error of a score of s, e^error of its weight, is up to s / 100.
-  if (type == CacheType::kQ3 || type == CacheType::kQ2) return 5e-1;  // and a code may be another: a large step
-  if (type == CacheType::kQ4_0 || type == CacheType::kQ4) return 3e-1;
+  if (kv_format(type).bits() < 8) return 3e-1;
   return type == CacheType::kF32 ? 2e-5 : type == CacheType::kF16 ? 1e-2 : type == CacheType::kBF16 ? 4e-2 : 1e-1;
 }
 
 double attention_bound_of(CacheType type) {
   // One code is 0.6 or 1 standard deviation of a rotated group, and a group may get another of two equally good scales.
-  if (type == CacheType::kQ3) return 2e-1;
-  if (type == CacheType::kQ2) return 4e-1;
+  if (type == CacheType::kQ3) return 1e-1;
+  if (type == CacheType::kQ2) return 2e-1;
   return type == CacheType::kF32 ? 1e-6 : type == CacheType::kF16 ? 4e-3 : type == CacheType::kBF16 ? 3e-2 : 5e-2;
 }
 
