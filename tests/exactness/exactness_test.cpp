@@ -21,6 +21,7 @@
 #include "tests/exactness/run.h"
 #include "tests/support/draws.h"
 #include "tests/support/in_type.h"
+#include "tests/support/own_file.h"
 #include "tests/support/rpc_server.h"
 #include "tests/support/shared_dir.h"
 #include "tests/support/test_device.h"
@@ -313,6 +314,22 @@ TEST(Exactness, SomeCombinationsOfEveryFamily) {
             return !by_position || (c.policy != "expected-attention" && c.policy != "triattention");
           }));
     std::filesystem::remove(path);
+  }
+}
+
+// Heads of two widths, in pages of two sizes: more combinations, and types of which only some have blocks. The first
+// model has layers that share a cache.
+TEST(Exactness, SomeCombinationsOfHeadsOfTwoWidths) {
+  for (const char* name : {"tiny-gemma4", "tiny-gemma4-moe"}) {
+    SyntheticShape shape = parse_synthetic(name);
+    shape.vocabulary = 300;
+    shape.experts_used = shape.experts;  // as in SomeCombinationsOfEveryFamily
+    const std::string path = testing::own_file(fmt::format("{}-widths.gguf", name));
+    write_synthetic(shape, path);
+    Laboratory laboratory(path, kFamily);
+    SCOPED_TRACE(name);
+    check(laboratory, drawn(test_length(3, 40, 1), kCpuPaths, kTypes, laboratory.split()));
+    check(laboratory, drawn(test_length(1, 10, 1), kCpuPaths, kMixedTypes, laboratory.split()));
   }
 }
 
