@@ -128,7 +128,7 @@ void PagePool::add_slabs(std::size_t size, std::size_t pages) {
 }
 
 void PagePool::reserve(std::span<const std::size_t> pages) {
-  assert(pages.size() == sizes_.size());
+  assert(pages.size() <= sizes_.size());
   std::size_t bytes = 0;
   for (std::size_t size = 0; size < pages.size(); ++size) bytes += pages[size] * sizes_[size].bytes;
   make_room(bytes);

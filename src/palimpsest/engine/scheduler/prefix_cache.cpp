@@ -101,7 +101,7 @@ std::chrono::seconds PrefixCache::use(Kept& kept, const PrefixKey& by) {
 }
 
 void PrefixCache::keep(const PrefixKey& key, std::span<const TokenId> prompt, std::size_t read, Sequence& sequence,
-                       std::size_t max) {
+                       std::size_t max, bool of_chat) {
   if (read + key.window > prompt.size()) return;
   Cache& cache = sequence.cache();
   const auto tokens = prompt.first(read);
@@ -113,6 +113,7 @@ void PrefixCache::keep(const PrefixKey& key, std::span<const TokenId> prompt, st
     add({.key = key,
          .tokens = {tokens.begin(), tokens.end()},
          .cache = cache.fork(),
+         .continued = of_chat && read > static_cast<std::size_t>(key.chunk),
          .writable = !sequence.repeats(),  // the second reading of a prompt begins at its beginning
          .state = sequence.state()});
   touch(key, tokens, /*found=*/false);
@@ -294,7 +295,7 @@ bool PrefixCache::is_followed(const Kept& kept) const {
 
 // Whether a prompt is not expected to continue from it.
 bool PrefixCache::begins_no_prompt(const Kept& kept) const {
-  if (!kept.history) return !kept.begins_others;
+  if (!kept.history) return kept.continued && !kept.begins_others;
   if (kept.continued) return true;
   if (kept.answered) return kRare * prompt_end_uses_ <= answer_end_uses_;
   const bool answer = !kept.in_prompt && kept.logits.empty();

@@ -89,9 +89,10 @@ class PrefixCache {
   Cache* find(const PrefixKey& key, std::span<const TokenId> prompt, std::size_t read);
   // Keeps the cache of `sequence`, which holds the first `read` tokens of `prompt`: the end of a chunk. Evicts other
   // prefixes until all have at most `max` bytes; does nothing if this one alone has more, or if fewer than `key.window`
-  // tokens follow. Throws Error or std::bad_alloc without memory, and has no effect then.
+  // tokens follow. Throws Error or std::bad_alloc without memory, and has no effect then. `of_chat`: the whole prompt
+  // will be kept as a history, which the same client's next prompt continues.
   void keep(const PrefixKey& key, std::span<const TokenId> prompt, std::size_t read, Sequence& sequence,
-            std::size_t max);
+            std::size_t max, bool of_chat = false);
   // The first tokens of `prompt` that find(), or find_history() if there is a `history` key, would find.
   std::size_t longest(const PrefixKey& key, const PrefixKey* history, std::span<const TokenId> prompt,
                       const Vocabulary* vocabulary) const;
@@ -111,8 +112,8 @@ class PrefixCache {
   // caches; of a prompt and its answer, the end that chats are seen not to continue from.
   void keep_history(const PrefixKey& key, std::span<const TokenId> tokens, Sequence& sequence, bool in_prompt,
                     std::span<const float> logits, std::size_t max);
-  // Evicts one cache: first histories that were continued and prefixes that one prompt alone begins with, so that a
-  // long prompt does not evict the chats; then the others; those whose pin has not ended last. Of each the least
+  // Evicts one cache: first histories that were continued, and prefixes of one chat alone behind its first chunk, so
+  // that a long prompt does not evict the chats; then the others; those whose pin has not ended last. Of each the least
   // recently used, of equals the longest. false: there was none.
   bool evict_one() noexcept;
   // Evicts the caches that this session kept and no other has used.
@@ -146,13 +147,14 @@ class PrefixCache {
     std::vector<TokenId> tokens;
     std::unique_ptr<Cache> cache;
     bool history = false;
-    bool in_prompt = false, continued = false;  // of histories; by another prompt
-    bool answered = false;                      // the end of a prompt whose answer's end is kept, too
-    bool shared = false;                        // used by another session than that of `key`
-    bool used_again = false;                    // of prefixes: another prompt continued from it
-    bool begins_others = false;                 // of prefixes: another prompt continued from it, or from a longer one
-    bool writable = true;                       // `state` is that of the cache
-    bool written = false;                       // to disk, or it was tried
+    bool in_prompt = false;      // of histories
+    bool continued = false;      // of histories: by another prompt; of prefixes: by a chat's history
+    bool answered = false;       // the end of a prompt whose answer's end is kept, too
+    bool shared = false;         // used by another session than that of `key`
+    bool used_again = false;     // of prefixes: another prompt continued from it
+    bool begins_others = false;  // of prefixes: another prompt continued from it, or from a longer one
+    bool writable = true;        // `state` is that of the cache
+    bool written = false;        // to disk, or it was tried
     std::vector<std::byte> state = {};
     std::vector<float> logits = {};  // of histories that end with a prompt
     std::vector<PageId> pages = {};

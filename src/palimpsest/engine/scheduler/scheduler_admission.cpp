@@ -1,6 +1,5 @@
 // Admission: which request runs next, its sequence, and what it continues from (a snapshot, a kept prefix, a history).
 #include <algorithm>
-#include <array>
 #include <cassert>
 #include <span>
 #include <utility>
@@ -151,9 +150,7 @@ void Scheduler::limit_prefixes() {
   for (const Reservation& reserved : reserved_) beside += reserved.overhead_bytes;
   assert(beside <= options_.pool_bytes);
   pool_->set_limit(options_.pool_bytes - beside, [this] { return prefixes_.evict_one(); });
-  constexpr std::array<std::size_t, 8> kNone{};  // without an allocation, which might fail
-  assert(pool_->sizes() <= kNone.size());
-  pool_->reserve(std::span(kNone).first(pool_->sizes()));
+  pool_->reserve(std::span<const std::size_t>());
 }
 
 void Scheduler::begin_to_load(Job& job) {

@@ -141,7 +141,7 @@ void Scheduler::fail_share(Job& job) noexcept {
 void Scheduler::keep_prefix(Job& job) noexcept {
   try {
     prefixes_.keep(*job.prefix_key, job.request.prompt, job.sequence->tokens_read(), *job.sequence,
-                   options_.prefix_bytes);
+                   options_.prefix_bytes, job.history.has_value());
     limit_prefixes();
   } catch (...) {
   }
