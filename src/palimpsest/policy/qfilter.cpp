@@ -31,6 +31,8 @@ class QFilter final : public Policy {
       add_direction({queries.covariance[h * width].data(), width, width, queries.covariance.stride}, queries.mean[h],
                     1.0 / queries.mean.count, filter);
     dot_rows(head.keys, filter, score);
+    for (std::size_t i = 0; i < score.size(); ++i)
+      if (head.position[i] == kNoPosition) score[i] = 0;  // of any key: two caches may differ there
   }
 
  private:
