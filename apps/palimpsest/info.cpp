@@ -136,10 +136,12 @@ Json describe(const InfoFlags& flags) {
   if (const Json list = devices_of(*model); list.size() > 1 || list[0]["name"] != "cpu") out["devices"] = list;
   const MethodPlan plan = plan_of(options, h);
   options.method = plan.method();
-  const std::size_t row_bytes = footprint(plan.cache(), Occupancy{.tokens = 1}).row_bytes;
+  const std::vector<std::size_t> page_bytes = page_bytes_of_heads(plan.cache());
+  const auto page_size = static_cast<std::size_t>(plan.cache().page_size);
   const auto rows_of = [&](std::size_t head, long long tokens) {  // without the unused slots of last pages
     const std::vector<std::int32_t>& windows = plan.cache().windows;
-    return row_bytes * static_cast<std::size_t>(windows.empty() ? tokens : std::min<long long>(tokens, windows[head]));
+    const long long held = windows.empty() ? tokens : std::min<long long>(tokens, windows[head]);
+    return page_bytes[head] / page_size * static_cast<std::size_t>(held);
   };
   const auto rows = [&](long long tokens) {
     std::size_t sum = 0;

@@ -53,7 +53,10 @@ Json terms_of(const MethodPlan& plan, const Hyperparameters& hyper, const std::v
   out["tokens"] = max.tokens;
   if (!uniform) out["tokens_min"] = min.tokens;
   out["terms"] = {
-      term("keys and values", joined(of_heads, {{f.page_slots, "slots"}, {f.row_bytes, "bytes of a row"}}), f.rows),
+      term("keys and values",
+           f.row_bytes > 0 ? joined(of_heads, {{f.page_slots, "slots"}, {f.row_bytes, "bytes of a row"}})
+                           : Factors{{f.rows, "bytes of pages of heads of several widths"}},
+           f.rows),
       term("columns", joined(of_tables, {{f.page_slots, "slots"}, {f.slot_bytes, "bytes of a slot"}}), f.columns),
       term("tokens in a page", joined(of_tables, {{sizeof(int), "bytes"}}), f.counts),
       term("free slots",

@@ -55,9 +55,11 @@ std::string features_of(const Family& f) {
   if (f.recurrence == Recurrence::kDelta) out.push_back("gated delta rule beside attention");
   if (f.gated_attention || f.attention_gate) out.push_back("gated attention");
   if (f.layers_differ && f.recurrence == Recurrence::kNone) out.push_back("different heads per layer");
+  if (!h.geometry.one_width()) out.push_back("heads of several widths");
   if (h.attention_soft_cap > 0) out.push_back("soft caps");
   if (!h.kv_layers.empty()) out.push_back("layers that share a cache");
-  if (h.alt_up) out.push_back("AltUp, embeddings of layers");
+  if (h.alt_up) out.push_back("AltUp");
+  if (h.per_layer > 0) out.push_back("embeddings of layers");
   if (h.parallel) out.push_back("parallel residual");
   if (f.norm == Norm::kLayer) out.push_back("LayerNorm");
   if (f.norm == Norm::kBareLayer) out.push_back("LayerNorm without weights");

@@ -220,9 +220,10 @@ void add_cache_flags(CLI::App& command, CacheFlags& flags, const std::string& de
        "max tokens that a query attends to, the new one included, or their bytes (method full keeps all)");
   part("--sinks", flags.sinks, "TOKENS|0.1", "first tokens, never evicted; 0.1: a share of the budget");
   command
-      .add_option("--cache-type", flags.cache_type,
-                  "type of cached keys and values: f32, f16, bf16, q8_0, q4_0 or q4; auto: f16, or fewer bits if "
-                  "memory is short")
+      .add_option(
+          "--cache-type", flags.cache_type,
+          "type of cached keys and values: f32, f16, bf16, q8_0, q4_0, q4, q3 or q2; auto: f16, or fewer bits if "
+          "memory is short")
       ->type_name("TYPE")
       ->default_str(default_method == kDefaultMethod ? "auto with method auto, else f16" : "f16")
       ->group(group);

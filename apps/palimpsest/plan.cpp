@@ -162,7 +162,7 @@ void add_plan(CLI::App& app, Action& action) {
       ->type_name("N,...")
       ->capture_default_str()
       ->group("Plan");
-  command->add_option("--cache-type", flags->cache_type, "type of keys and values: f32, f16, bf16, q8_0, q4")
+  command->add_option("--cache-type", flags->cache_type, "type of keys and values: f32, f16, bf16, q8_0, q4, q3, q2")
       ->type_name("TYPE")
       ->capture_default_str()
       ->group("Plan");

@@ -188,7 +188,7 @@ class Model:
         Args:
             method: see `method_text`.
             budget: tokens that stay in the cache, per head.
-            cache_type: type of keys and values: f32, f16, bf16, q8_0, q4_0 or q4; `cache_type_v`: of values only.
+            cache_type: type of keys and values: f32, f16, bf16, q8_0, q4_0, q4, q3 or q2; `cache_type_v`: of values only.
             chunk: tokens of a prompt per step.
             page_size: slots of a page, a multiple of 16.
             layerwise: read a prompt layer by layer, each compressed before the next: less memory, the same result
@@ -338,7 +338,7 @@ class Model:
 
     @property
     def shape(self) -> dict[str, Any]:
-        """layers, kv_heads (of each layer), key_width, value_width, vocabulary, trained_context."""
+        """layers, kv_heads (of each layer), key_width, value_width (of the widest), vocabulary, trained_context."""
         return dict(self._native.shape)
 
     @property

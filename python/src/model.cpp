@@ -43,8 +43,8 @@ nb::dict shape_of(const PyModel& self) {
   nb::list heads;
   for (int i = 0; i < hyper.layers; ++i) heads.append(hyper.geometry.layer(i).kv_heads);
   out["kv_heads"] = heads;
-  out["key_width"] = hyper.geometry.layer(0).key_width;
-  out["value_width"] = hyper.geometry.layer(0).value_width;
+  out["key_width"] = hyper.geometry.max_key_width();
+  out["value_width"] = hyper.geometry.max_value_width();
   out["vocabulary"] = hyper.vocabulary;
   out["trained_context"] = hyper.trained_context;
   return out;

@@ -105,7 +105,7 @@ TEST_F(BadInputTest, Methods) {
   expect_refused(on({"run", "--positions", "sideways"}), "original");
   expect_refused(on({"run", "--cache-type", "q9"}), "f16");
   expect_refused(on({"run", "--cache-type-k", "q9"}),
-                 "unknown cache type of keys 'q9': use f32, f16, bf16, q8_0, q4_0 or q4");
+                 "unknown cache type of keys 'q9': use f32, f16, bf16, q8_0, q4_0, q4, q3 or q2");
   expect_refused(on({"run", "-ctv", ""}), "cache type of values");
   expect_refused({"run", "-ctv"}, "--cache-type-v");
 }

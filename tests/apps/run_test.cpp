@@ -231,7 +231,7 @@ TEST_F(RunTest, JsonIsOneCompleteObject) {
   EXPECT_TRUE(method.starts_with("streaming:policy=recent,budget=64,split=uniform,sinks=4,recent=0,pin=none,"))
       << method;
   EXPECT_NE(method.find(",cache=on,"), std::string::npos) << method;
-  EXPECT_TRUE(method.ends_with(",per=auto")) << "a policy's own options come last: " << method;
+  EXPECT_TRUE(method.ends_with(",large=auto")) << "a policy's own options come last: " << method;
   EXPECT_GT(json["text"].get<std::string>().size(), 300u);
   EXPECT_GT(json["ttft_ms"], 0);
   for (const char* key : {"mean", "p50", "p99", "forward"}) EXPECT_GT(json["tpot_ms"][key], 0) << key;

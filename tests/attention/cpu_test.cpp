@@ -182,13 +182,12 @@ TEST(AttentionCpu, RandomSteps) {
     const std::common_type_t<decltype(values)...> list[] = {values...};
     return list[random() % sizeof...(values)];
   };
+  const auto some_type = [&] { return kCacheTypes[random() % std::size(kCacheTypes)]; };
   for (unsigned n = 0; n < kRandomSteps; ++n) {
     RandomCacheOptions o;
     o.seed = n + 1;
-    o.type =
-        one_of(CacheType::kF32, CacheType::kF16, CacheType::kBF16, CacheType::kQ8_0, CacheType::kQ4_0, CacheType::kQ4);
-    o.value_type =
-        one_of(CacheType::kF32, CacheType::kF16, CacheType::kBF16, CacheType::kQ8_0, CacheType::kQ4_0, CacheType::kQ4);
+    o.type = some_type();
+    o.value_type = some_type();
     const bool scaled = !kv_format(o.type).elementwise();
     o.kv_heads = one_of(1, 2, 3);
     o.group = one_of(1, 2, 3, 4, 5, 8);
@@ -240,13 +239,12 @@ TEST(AttentionCpu, Drafts) {
     const std::common_type_t<decltype(values)...> list[] = {values...};
     return list[random() % sizeof...(values)];
   };
+  const auto some_type = [&] { return kCacheTypes[random() % std::size(kCacheTypes)]; };
   for (unsigned n = 0; n < kRandomSteps; ++n) {
     RandomCacheOptions o;
     o.seed = n + 1;
-    o.type =
-        one_of(CacheType::kF32, CacheType::kF16, CacheType::kBF16, CacheType::kQ8_0, CacheType::kQ4_0, CacheType::kQ4);
-    o.value_type =
-        one_of(CacheType::kF32, CacheType::kF16, CacheType::kBF16, CacheType::kQ8_0, CacheType::kQ4_0, CacheType::kQ4);
+    o.type = some_type();
+    o.value_type = some_type();
     const bool scaled = !kv_format(o.type).elementwise();
     o.kv_heads = one_of(1, 2);
     o.group = one_of(1, 2, 4, 7, 8, 16, 17, 32);

@@ -37,7 +37,9 @@ TEST(InsertUnits, NoTileIsWrittenByTwo) {
   for (unsigned seed = 0; seed < 12; ++seed) {
     RandomCacheOptions o;
     o.type = seed % 6 == 0   ? CacheType::kQ8_0
-             : seed % 6 == 3 ? CacheType::kQ4
+             : seed == 3     ? CacheType::kQ4
+             : seed == 9     ? CacheType::kQ3
+             : seed == 7     ? CacheType::kQ2
              : seed % 3 == 1 ? CacheType::kF16
                              : CacheType::kF32;
     o.kv_heads = 1;

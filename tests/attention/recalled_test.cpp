@@ -115,7 +115,7 @@ void check(const Case& c) {
   scratch.reserve(step, 1);
   run_cpu(step, scratch, 1);
   for (int head = 0; head < shape.kv_heads; ++head) {
-    const Recalled recalled{tier.pages(head), tier.layout(), c.max_pages};
+    const Recalled recalled{tier.pages(head), tier.layout(head), c.max_pages};
     std::vector<std::vector<std::vector<double>>> wanted;
     for (int token = 0; token < count; ++token) wanted.push_back(expected(step, head, token, recalled));
     std::vector<float> memory(recalled_floats(shape, recalled));

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tests/cache/pair.h"
+#include "tests/cache/two_layers.h"
 #include "tests/support/test_length.h"
 
 namespace palimpsest::testing {
@@ -24,6 +25,7 @@ struct Variant {
   int operations = kOperations;
   std::vector<std::int32_t> windows = {};
   int evicted_page = 0;
+  bool two_widths = false;
 };
 
 const char* label(CacheType type) {
@@ -40,13 +42,14 @@ std::string name_of(const ::testing::TestParamInfo<Variant>& info) {
                                                          : "InPlace") +
          (v.shared ? "Shared" : "PerHead") + (v.pages ? "" : "NoPages") + "Page" + std::to_string(v.page_size) +
          label(v.type) + (v.value_type ? std::string("With") + label(*v.value_type) : "") +
-         (v.windows.empty() ? "" : "Windows") + (v.evicted_page > 0 ? "Evicted" + std::to_string(v.evicted_page) : "");
+         (v.two_widths ? "TwoWidths" : "") + (v.windows.empty() ? "" : "Windows") +
+         (v.evicted_page > 0 ? "Evicted" + std::to_string(v.evicted_page) : "");
 }
 
 CacheOptions options_of(const Variant& v) {
   const CacheType values = v.value_type.value_or(v.type);
-  return {.geometry = HeadGeometry::uniform(2, 2, !kv_format(v.type).elementwise() ? 64 : 3,
-                                            !kv_format(values).elementwise() ? 32 : 5)
+  const Widths widths = {kv_format(v.type).elementwise() ? 3 : 64, kv_format(values).elementwise() ? 5 : 32};
+  return {.geometry = two_layers(widths, v.two_widths ? Widths{2 * widths.key, 2 * widths.value} : widths)
                           .with_types(v.type, values),
           .page_size = v.page_size,
           .evicted_page = v.evicted_page,
@@ -111,8 +114,29 @@ INSTANTIATE_TEST_SUITE_P(
                       Variant{kMe, false, true, 16, CacheType::kQ4}, Variant{kIn, true, true, 16, CacheType::kQ4},
                       Variant{kSh, true, true, 32, CacheType::kQ4}, Variant{kGa, false, true, 16, CacheType::kQ4_0},
                       Variant{kBl, true, true, 16, CacheType::kQ4}, Variant{kAp, false, true, 16, CacheType::kQ4},
+                      Variant{kMe, false, true, 16, CacheType::kQ3}, Variant{kIn, true, true, 16, CacheType::kQ3},
+                      Variant{kSh, true, true, 32, CacheType::kQ3}, Variant{kGa, false, true, 16, CacheType::kQ3},
+                      Variant{kBl, true, true, 16, CacheType::kQ2}, Variant{kAp, false, true, 16, CacheType::kQ2},
+                      Variant{kIn, false, true, 32, CacheType::kQ2}, Variant{kSh, false, true, 16, CacheType::kQ2},
                       Variant{kBl, false, true, 16, CacheType::kF16}),
     name_of);
+
+// Layers whose heads differ in width, with each mechanism.
+std::vector<Variant> two_widths() {
+  std::vector<Variant> out;
+  for (const auto mechanism : {kIn, kSh, kGa, kBl, kAp, kMe})
+    for (const bool shared : {true, false})
+      if (mechanism != kMe || !shared)
+        out.push_back({.mechanism = mechanism,
+                       .shared = shared,
+                       .pages = true,
+                       .page_size = out.size() % 2 == 0 ? 16 : 32,
+                       .type = out.size() % 3 == 0 ? CacheType::kQ8_0 : CacheType::kF16,
+                       .windows = shared ? kWindows : std::vector<std::int32_t>{},
+                       .two_widths = true});
+  return out;
+}
+INSTANTIATE_TEST_SUITE_P(TwoWidths, CacheAgainstNaive, ::testing::ValuesIn(two_widths()), name_of);
 
 // All pairs of key and value types, with each mechanism.
 std::vector<Variant> mixed_types() {

@@ -23,10 +23,8 @@ std::vector<std::byte> bytes_of(const Cache& cache) {
 
 void fill(const Cache& cache) {
   std::byte next{1};
-  BlockTable table = cache.head(0).page;
   for (const PageId page : cache.pages()) {
-    table.id = &page;
-    std::memset(table[0], static_cast<int>(next), page_bytes(cache.view(0)));
+    std::memset(cache.pool()->address(page), static_cast<int>(next), cache.pool()->bytes_of(page));
     next = static_cast<std::byte>(static_cast<int>(next) + 1);
   }
 }
@@ -34,7 +32,7 @@ void fill(const Cache& cache) {
 class CacheWithoutMemory : public ::testing::TestWithParam<Mechanism> {
  protected:
   CacheOptions options() const {
-    return {.geometry = HeadGeometry::uniform(2, 2, 3, 5),
+    return {.geometry = two_layers({3, 5}, {6, 9}),
             .mechanism = GetParam(),
             .shared = GetParam() != Mechanism::kMerge,
             .track_rank = true,

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "palimpsest/cache/cache.h"
+#include "palimpsest/cache/footprint.h"
 #include "palimpsest/core/error.h"
 
 namespace palimpsest::testing {
@@ -69,8 +70,29 @@ TEST(HeadGeometry, ACacheHasATableForEachHead) {
   cache.apply(plan);
   EXPECT_EQ(cache.table(cache.geometry().head(2, 0)).occupied(), 18);
   EXPECT_EQ(cache.table(cache.geometry().head(2, 2)).occupied(), 19);
-  EXPECT_THROW(Cache({.geometry = HeadGeometry({layer(1, 1), layer(1, 1, 16)})}), Error) << "pages of two sizes";
   EXPECT_THROW(Cache({.geometry = HeadGeometry({layer(0, 0)})}), Error);
+}
+
+// A head's pages are as large as its layer's widths ask for.
+TEST(HeadGeometry, HeadsOfTwoWidthsHavePagesOfTwoSizes) {
+  const HeadGeometry geometry({layer(2, 1, 8), layer(2, 2, 24)});
+  EXPECT_FALSE(geometry.one_width());
+  EXPECT_FALSE(geometry.is_uniform());
+  EXPECT_EQ(geometry.max_key_width(), 24);
+  EXPECT_TRUE(HeadGeometry({layer(2, 1, 8), layer(0, 0, 24), layer(4, 2, 8)}).one_width());
+  const CacheOptions options = {.geometry = geometry};
+  Cache cache(options);
+  cache.insert(20);
+  std::size_t bytes = 0;
+  for (const std::size_t page : page_bytes_of_heads(options)) bytes += 2 * page;
+  EXPECT_EQ(cache.bytes_in_use(), bytes);
+  EXPECT_EQ(cache.pool()->bytes_in_use(), bytes);
+  EXPECT_EQ(page_bytes_of_heads(options)[1], page_bytes(cache.view(1)));
+  EXPECT_LT(page_bytes_of_heads(options)[0], page_bytes_of_heads(options)[1]);
+  const Footprint f = footprint(options, {.tokens = 20, .inserted = 20});
+  EXPECT_EQ(f.rows, bytes);
+  EXPECT_EQ(f.row_bytes, 0U);
+  EXPECT_EQ(f.token_bytes * 16 * 2, bytes);
 }
 
 }  // namespace

@@ -12,14 +12,18 @@
 
 #include "palimpsest/cache/formats/formats.h"
 #include "tests/cache/pair.h"
+#include "tests/cache/two_layers.h"
 
 namespace palimpsest::testing {
 
 struct Herd {
+  // Every other seed: the second layer's heads are wider, so that its pages have another size.
   Herd(CacheType type, CacheType value_type, int page_size, unsigned seed, bool failures = false)
-      : type(type), value_type(value_type), page_size(page_size), failures(failures), random(seed) {
-    CacheOptions any = some_options();
-    pool = std::make_shared<PagePool>(page_bytes(Cache(any).view(0)));
+      : page_size(page_size), failures(failures), random(seed) {
+    const Widths widths = {kv_format(type).elementwise() ? 3 : 32, kv_format(value_type).elementwise() ? 5 : 32};
+    geometry = two_layers(widths, seed % 2 == 0 ? widths : Widths{2 * widths.key, 3 * widths.value})
+                   .with_types(type, value_type);
+    pool = make_pool(some_options());
     if (failures)
       pool->before_acquisition([] {
         if (!FailingMemory::acquire()) throw std::bad_alloc();
@@ -35,9 +39,7 @@ struct Herd {
                            kFar = INT32_MAX - 1;  // longer than these texts: edits are not refused
     const std::vector<std::int32_t> windows[] = {{}, {}, {kFar, kFar, kAll, kAll}, {kFar, kFar, kFar, kFar}};
     const bool ranks = below(2) == 0;
-    return {.geometry = HeadGeometry::uniform(2, 2, !kv_format(type).elementwise() ? 32 : 3,
-                                              !kv_format(value_type).elementwise() ? 32 : 5)
-                            .with_types(type, value_type),
+    return {.geometry = geometry,
             .page_size = page_size,
             .evicted_page = mechanism == Mechanism::kBlock && below(2) == 0 ? 8 : 0,
             .mechanism = mechanism,
@@ -79,7 +81,7 @@ struct Herd {
     ASSERT_EQ(pool->pages_in_use(), pages.size());
   }
 
-  CacheType type, value_type;
+  HeadGeometry geometry;
   int page_size;
   bool failures;
   std::mt19937 random;

@@ -50,6 +50,71 @@ TEST(PagePool, CountsEveryPage) {
   }
 }
 
+// Sizes of which one is a multiple of the other, and of which none is.
+TEST(PagePool, KeepsPagesOfSeveralSizesApart) {
+  for (const auto& [small, large] : {std::pair<std::size_t, std::size_t>{4096, 8192}, {192, 320}, {100, 3000}}) {
+    PagePool pool(std::vector<std::size_t>{small, large});
+    const std::size_t limit = 300 * large;
+    pool.set_limit(limit, [] { return false; });
+    std::mt19937 random(2);
+    struct Held {
+      PageId page;
+      std::size_t bytes;
+      unsigned char value;
+    };
+    std::vector<Held> held;
+    std::size_t in_use = 0, peak = 0;
+    const auto same = [&](const Held& each) {
+      const auto* const at = reinterpret_cast<const unsigned char*>(pool.address(each.page));
+      return std::all_of(at, at + each.bytes, [&](unsigned char byte) { return byte == each.value; });
+    };
+    for (int i = 0; i < 4000; ++i) {
+      const bool grows = i / 500 % 2 == 0;  // in turns, so that slabs become empty and get the other size
+      const int size = random() % 8 < (i / 1000 % 2 == 0 ? 1U : 7U) ? 1 : 0;
+      const std::size_t bytes = size == 0 ? small : large;
+      if (held.empty() || random() % 4 < (grows ? 3U : 1U)) {
+        if (in_use + bytes > limit) continue;
+        held.push_back({pool.take(size), bytes, static_cast<unsigned char>(random())});
+        ASSERT_EQ(pool.bytes_of(held.back().page), bytes);
+        ASSERT_EQ(reinterpret_cast<std::uintptr_t>(pool.address(held.back().page)) % 64, 0u);
+        std::memset(pool.address(held.back().page), held.back().value, bytes);
+        in_use += bytes;
+      } else {
+        std::swap(held[random() % held.size()], held.back());
+        ASSERT_TRUE(same(held.back()));
+        in_use -= held.back().bytes;
+        pool.release(held.back().page);
+        held.pop_back();
+      }
+      peak = std::max(peak, in_use);
+      ASSERT_EQ(pool.bytes_in_use(), in_use);
+      ASSERT_EQ(pool.bytes_peak(), peak);
+      ASSERT_EQ(pool.pages_in_use(), held.size());
+    }
+    for (const Held& each : held) ASSERT_TRUE(same(each));
+    const std::size_t wanted[] = {7, 9};
+    pool.reserve(wanted);
+    const std::size_t committed = pool.bytes_committed();
+    std::vector<PageId> reserved;
+    for (int size = 0; size < 2; ++size)
+      for (std::size_t i = 0; i < wanted[size]; ++i) reserved.push_back(pool.take(size));
+    EXPECT_EQ(pool.bytes_committed(), committed);
+    for (const PageId page : reserved) pool.release(page);
+    while (!held.empty()) {
+      pool.share(held.back().page);
+      const PageId copy = pool.make_exclusive(held.back().page);
+      ASSERT_NE(copy, held.back().page);
+      const Held other = {copy, held.back().bytes, held.back().value};
+      ASSERT_TRUE(same(other));
+      ASSERT_EQ(pool.bytes_of(copy), held.back().bytes);
+      pool.release(copy);
+      pool.release(held.back().page);
+      held.pop_back();
+    }
+    EXPECT_EQ(pool.bytes_in_use(), 0u);
+  }
+}
+
 TEST(PagePool, GivesEmptySlabsBackToTheSystem) {
 #ifdef __SANITIZE_THREAD__
   GTEST_SKIP() << "ThreadSanitizer's own memory for every byte touched hides the program's";
@@ -134,7 +199,7 @@ TEST(PagePool, APageKeepsItsAddressWhileTheOthersCome) {
 // A bound on the pages bounds the reserved addresses, so that a process with limited address space has some left.
 TEST(PagePool, ReservesAddressesForTwiceItsLimit) {
   PagePool pool(std::size_t{1} << 16);
-  pool.set_limit(1000, [] { return false; });
+  pool.set_limit(1000 * pool.page_bytes(), [] { return false; });
   pool.release(pool.take());
   EXPECT_GE(pool.bytes_of_range(), 2000 * pool.stride());
   EXPECT_LE(pool.bytes_of_range(), 2200 * pool.stride());
@@ -166,7 +231,7 @@ TEST(PagePoolDeathTest, LivesWithFewAddresses) {
 TEST(PagePool, AsksForRoomBeforeItsLimit) {
   PagePool pool(4096);
   std::vector<PageId> spare;
-  pool.set_limit(4, [&] {
+  pool.set_limit(4 * pool.page_bytes(), [&] {
     if (spare.empty()) return false;
     pool.release(spare.back());
     spare.pop_back();

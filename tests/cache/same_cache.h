@@ -20,8 +20,8 @@ inline std::uint32_t pattern(std::uint32_t id, int head, int d) {
   return h ^ (h >> 15);
 }
 
-// Calls visit(address, expected bits, bytes) for every element of the token in `slot` of one head. In a q8_0 or 4-bit
-// tile, each slot's scales follow its numbers.
+// Calls visit(address, expected bits, bytes) for every element of the token in `slot` of one head. In a tile of
+// q8_0 or fewer bits, the scales follow the numbers.
 template <typename Visit>
 void for_each_element(const LayerView& view, int head_in_layer, int head, int slot, std::uint32_t id, Visit visit) {
   std::byte* page = view.head[head_in_layer].page[slot / view.page_size];
@@ -39,6 +39,18 @@ void for_each_element(const LayerView& view, int head_in_layer, int head, int sl
               pattern(id, head, salt + i), 1);
       for (int d = 0; d < dim; d += nibbles::kGroup)
         visit(at + nibbles::scale_place(dim, offset % kTile, d), pattern(id, head, 1000 + salt + d), 2);
+      return;
+    }
+    if (type == CacheType::kQ3 || type == CacheType::kQ2) {
+      const auto planes = [&]<int kBits>() {
+        for (int i = 0; i < dim * kBits / 8; ++i)
+          visit(at + (lane_stride == 1 ? planes::key_byte(offset % kTile, i)
+                                       : planes::value_byte<kBits>(offset % kTile, dim, i)),
+                pattern(id, head, salt + i), 1);
+        for (int d = 0; d < dim; d += planes::kGroup)
+          visit(at + planes::scale_place<kBits>(dim, offset % kTile, d), pattern(id, head, 1000 + salt + d), 2);
+      };
+      type == CacheType::kQ3 ? planes.template operator()<3>() : planes.template operator()<2>();
       return;
     }
     const std::size_t bytes = q8 ? 1 : static_cast<std::size_t>(kv_format(type).tile_bytes) / tile;
@@ -207,17 +219,17 @@ inline void expect_same(const Cache& cache, NaiveCache& naive) {
     if (o.mechanism == Mechanism::kBlock) expect_same_pages(cache.table(t), naive, t);
     if (!failed()) expect_same_table(cache, naive, t);
   }
-  std::size_t pages = 0;
+  std::size_t bytes = 0;
   for (int layer = 0; layer < o.geometry.layers() && !failed(); ++layer)
     for (int h = 0; h < o.geometry.layer(layer).kv_heads && !failed(); ++h) {
       const int head = o.geometry.head(layer, h), t = cache.table_of(head);
       ASSERT_EQ(cache.view(layer).head[h].slots->relative, cache.table(t).view().relative);
       ASSERT_EQ(cache.view(layer).head[h].slots->slots, cache.table(t).slots());
-      pages += static_cast<std::size_t>(cache.table(t).mapped_pages());
+      bytes += static_cast<std::size_t>(cache.table(t).mapped_pages()) * page_bytes(cache.view(layer));
       if (o.pages) expect_same_bytes(cache.view(layer), h, head, cache.table(t), naive.table(t));
     }
   if (failed()) return;
-  ASSERT_EQ(cache.bytes_in_use(), o.pages ? pages * page_bytes(cache.view(0)) : 0U);
+  ASSERT_EQ(cache.bytes_in_use(), o.pages ? bytes : 0U);
 }
 
 }  // namespace palimpsest::testing

@@ -31,22 +31,24 @@ TEST_P(CachesThatShare, SeeOnlyWhatIsTheirs) {
 }
 
 constexpr auto kF32 = CacheType::kF32, kF16 = CacheType::kF16, kBF16 = CacheType::kBF16, kQ8 = CacheType::kQ8_0,
-               kQ4 = CacheType::kQ4;
+               kQ4 = CacheType::kQ4, kQ3 = CacheType::kQ3, kQ2 = CacheType::kQ2;
 std::string kind_name(const ::testing::TestParamInfo<std::tuple<Types, int>>& info) {
   const auto& [types, page_size] = info.param;
-  constexpr const char* kNames[] = {"F32", "F16", "BF16", "Q8", "Q40", "Q4"};
+  constexpr const char* kNames[] = {"F32", "F16", "BF16", "Q8", "Q40", "Q4", "Q3", "Q2"};
   return std::string(kNames[static_cast<int>(types.first)]) + kNames[static_cast<int>(types.second)] + "Page" +
          std::to_string(page_size);
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, CachesThatShare,
                          ::testing::Combine(::testing::Values(Types{kF16, kF16}, Types{kF32, kF32}, Types{kBF16, kBF16},
-                                                              Types{kQ8, kQ8}, Types{kQ4, kQ4}),
+                                                              Types{kQ8, kQ8}, Types{kQ4, kQ4}, Types{kQ3, kQ3},
+                                                              Types{kQ2, kQ2}),
                                             ::testing::Values(16, 48)),
                          kind_name);
 INSTANTIATE_TEST_SUITE_P(MixedTypes, CachesThatShare,
                          ::testing::Values(std::tuple(Types{kQ8, kF16}, 16), std::tuple(Types{kF32, kQ8}, 48),
-                                           std::tuple(Types{kQ4, kQ8}, 16)),
+                                           std::tuple(Types{kQ4, kQ8}, 16), std::tuple(Types{kQ4, kQ2}, 16),
+                                           std::tuple(Types{kQ8, kQ3}, 48)),
                          kind_name);
 
 // Copy-on-write: a page is copied when one cache writes to it, and only then.
@@ -89,7 +91,7 @@ TEST(CachesThatShareCopy, AlsoWhereNobodyIsLeftToGather) {
 
 // Rows go to the slots of the same positions, whatever the tables; shared pages are copied first.
 TEST(CachesThatShareCopy, RowsOfTheSamePositions) {
-  for (const CacheType type : {kF16, kQ4}) {
+  for (const CacheType type : {kF16, kQ4, kQ3, kQ2}) {
     const CacheOptions one{.geometry = HeadGeometry::uniform(1, 2, 64, 64, type)};
     CacheOptions each = one;
     each.shared = false;
@@ -103,7 +105,8 @@ TEST(CachesThatShareCopy, RowsOfTheSamePositions) {
         cache.table(cache.table_of(head)).append_slots(range, slots);
         for (const int slot : slots) {
           const Position position = cache.table(cache.table_of(head)).position(slot);
-          const std::vector<float> row(64, static_cast<float>(sign * (1 + position + 100 * head)));
+          std::vector<float> row(64);  // one number: the rotated row has one magnitude, which types of few bits hold
+          row[5] = static_cast<float>(sign * (1 + position + 100 * head));
           std::byte* const page = cache.head(head).page[slot / view.page_size];
           store_key(view, page, slot % view.page_size, row.data());
           store_value(view, page, slot % view.page_size, row.data());

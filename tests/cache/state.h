@@ -33,13 +33,10 @@ struct State {
         out.bytes(std::as_bytes(std::span(view.slots->inserted, static_cast<std::size_t>(view.slots->inserted_count))));
         if (view.slots->rank != nullptr) out.bytes(std::as_bytes(std::span(view.slots->rank, slots)));
       }
-    const std::size_t size = page_bytes(cache.view(0));
-    bytes.reserve(pages.size() * size);
     if (pages.empty()) return;
-    BlockTable table = cache.head(0).page;
-    for (const PageId& page : pages) {
-      table.id = &page;
-      bytes.insert(bytes.end(), table[0], table[0] + size);
+    for (const PageId page : pages) {
+      const std::byte* const at = cache.pool()->address(page);
+      bytes.insert(bytes.end(), at, at + cache.pool()->bytes_of(page));
     }
   }
   bool operator==(const State&) const = default;

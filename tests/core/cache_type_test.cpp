@@ -17,7 +17,7 @@ TEST(CacheType, IsReadAsItIsNamed) {
 
 TEST(CacheType, RefusesOtherNames) {
   EXPECT_EQ(error_of([] { parse_cache_type("q9", "cache type"); }),
-            "unknown cache type 'q9': use f32, f16, bf16, q8_0, q4_0 or q4");
+            "unknown cache type 'q9': use f32, f16, bf16, q8_0, q4_0, q4, q3 or q2");
 }
 
 TEST(CacheType, OneStandsForBoth) {

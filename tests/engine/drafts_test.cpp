@@ -189,8 +189,9 @@ TEST(Drafts, AreAsIfReadOneByOne) {
     }
     d.context = one_of({70, 90, 4096});  // where positions=auto changes
     d.draft_max = one_of({1, 3, 4, 7, 12});
-    d.type = one_of({CacheType::kF32, CacheType::kF16, CacheType::kQ8_0, CacheType::kQ4});
-    d.shape = one_of({"", "", "tiny-gemma2", "tiny-lfm2", "tiny-granitehybrid", "tiny-qwen35"});
+    d.type =
+        one_of({CacheType::kF32, CacheType::kF16, CacheType::kQ8_0, CacheType::kQ4, CacheType::kQ3, CacheType::kQ2});
+    d.shape = one_of({"", "", "tiny-gemma2", "tiny-gemma4-moe", "tiny-lfm2", "tiny-granitehybrid", "tiny-qwen35"});
     if (!legal(d)) continue;
     compare(d, static_cast<unsigned>(i));
     if (HasFatalFailure()) return;
@@ -235,7 +236,12 @@ TEST(Drafts, MayDropTokens) {
         "h2o:budget=40,every=8", "full:mechanism=shift", "full:mechanism=block",
         "random:budget=22,recent=4,positions=original"})
     for (int n = 0; n < test_length(2, 2, 1); ++n, ++seed)
-      compare({.method = method, .shape = "tiny-gemma2", .draft_max = 6, .type = type_of(seed), .tokens = 30}, seed);
+      compare({.method = method,
+               .shape = n == 0 ? "tiny-gemma2" : "tiny-gemma4-moe",
+               .draft_max = 6,
+               .type = type_of(seed),
+               .tokens = 30},
+              seed);
   for (const char* shape : {"tiny-lfm2", "tiny-granitehybrid"})  // the states are those of the accepted tokens, too
     for (const char* method : {"streaming:budget=48", "streaming:budget=40,evict=after", "random:budget=45"})
       compare({.method = method, .shape = shape, .draft_max = 5, .tokens = 40}, seed++);

@@ -245,7 +245,7 @@ TEST(Edits, ReuseKeepsKeysAndValuesOfTheTokensBehind) {
   const RopeFrequencies rope(decoder->model().hyper().rope);
   for (const Rounding& rounding :
        {Rounding{CacheType::kF32, kSame}, Rounding{CacheType::kF16, 5e-3}, Rounding{CacheType::kQ8_0, 0.04},
-        Rounding{CacheType::kQ4_0, 0.6}, Rounding{CacheType::kQ4, 0.6}})
+        Rounding{CacheType::kQ4_0, 0.6}, Rounding{CacheType::kQ4, 0.6}, Rounding{CacheType::kQ3, 1.2}})
     for (const Change& c : kChanges) {
       SCOPED_TRACE(fmt::format("{}:{} by {}, {}", c.first, c.last, c.tokens, name_of(rounding.type)));
       const Tokens tokens = some_tokens(c.tokens, 6);
@@ -408,18 +408,19 @@ TEST(Edits, WhatStoredKeysForbidIsRefused) {
             "method window-recompute has no cache to edit: read the edited text");
 }
 
-// Of 4 bits, because each move rounds; also in a fork and a saved session. Types of 8 bits and more lose nothing that
-// can be measured.
-TEST(Edits, KeysOfFourBitsAreMovedEightTimes) {
+// Because each move rounds; also in a fork and a saved session. Types of 8 bits and more lose nothing that can be
+// measured.
+TEST(Edits, KeysOfFourBitsAreMovedEightTimesOfThreeOnce) {
   const auto decoder = decoder_of(1, 32);
   const Tokens text = random_tokens(64, 18), one = random_tokens(1, 19);
-  for (const CacheType type : {CacheType::kQ8_0, CacheType::kQ4_0, CacheType::kQ4}) {
+  for (const auto& [type, moves] : {std::pair(CacheType::kQ8_0, 8), std::pair(CacheType::kQ4_0, 8),
+                                    std::pair(CacheType::kQ4, 8), std::pair(CacheType::kQ3, 1)}) {
     SCOPED_TRACE(name_of(type));
     SessionOptions options = session_options("full", 16);
     options.cache_type = type;
     Session session(decoder, options);
     session.prefill(text);
-    for (int i = 0; i < 8; ++i) session.edit(10, 10, one);
+    for (int i = 0; i < moves; ++i) session.edit(10, 10, one);
     session.edit(10, 11, one);  // moves nothing
     const std::string file = own_file("moved.snap");
     save_snapshot(file, session, nullptr, {.tokens = text});
@@ -430,9 +431,9 @@ TEST(Edits, KeysOfFourBitsAreMovedEightTimes) {
     const std::string expected = type == CacheType::kQ8_0
                                      ? ""
                                      : fmt::format(
-                                           "keys of type {} were moved 8 times, which rounds them each time: use "
+                                           "keys of type {} were moved {}, which rounds them each time: use "
                                            "mode exact, or --cache-type q8_0",
-                                           name_of(type));
+                                           name_of(type), moves == 1 ? "1 time" : "8 times");
     const Position before = session.position();
     for (Session* each : {&session, fork.get(), &loaded})
       EXPECT_EQ(error_message([&] { each->edit(10, 10, one); }), expected);
@@ -441,6 +442,24 @@ TEST(Edits, KeysOfFourBitsAreMovedEightTimes) {
     session.prefill(text);
     session.edit(10, 10, one);
   }
+}
+
+TEST(Edits, KeysOfTwoBitsAreNotMoved) {
+  const auto decoder = decoder_of(1, 32);
+  const Tokens text = random_tokens(64, 18), one = random_tokens(1, 19);
+  SessionOptions options = session_options("full", 16);
+  options.cache_type = {CacheType::kQ2, CacheType::kQ4};
+  Session session(decoder, options);
+  session.prefill(text);
+  EXPECT_EQ(error_message([&] { session.edit(10, 10, one); }),
+            "keys of type q2 cannot be moved, which would round them again: use mode exact, or --cache-type q8_0");
+  EXPECT_EQ(session.position(), 64);
+  session.edit(10, 11, one);                                // moves nothing
+  options.cache_type = {CacheType::kQ8_0, CacheType::kQ2};  // values are not rotated
+  Session values(decoder, options);
+  values.prefill(text);
+  values.edit(10, 10, one);
+  EXPECT_EQ(values.position(), 65);
 }
 
 // A recurrent state forgets nothing: mode exact reads the whole text, mode reuse is refused.

@@ -101,7 +101,7 @@ std::string refusal(const std::shared_ptr<Decoder>& decoder, const SessionOption
 // Types, pages and positions alternate.
 TEST(Layerwise, EqualsWholePromptsForEveryMethod) {
   const auto model = decoder();
-  const std::array types = {CacheType::kF32, CacheType::kF16, CacheType::kQ4};
+  const std::array types = {CacheType::kF32, CacheType::kF16, CacheType::kQ4, CacheType::kQ3, CacheType::kQ2};
   std::set<std::string> refused, compared;
   int index = 0;
   for (const MethodRow& row : methods())
@@ -111,8 +111,8 @@ TEST(Layerwise, EqualsWholePromptsForEveryMethod) {
           SessionOptions options;
           options.chunk = 32;
           options.page_size = index % 2 == 0 ? 16 : 64;
-          options.cache_type = {types[static_cast<std::size_t>(index % 3)],
-                                types[static_cast<std::size_t>(index / 3 % 3)]};
+          options.cache_type = {types[static_cast<std::size_t>(index % 5)],
+                                types[static_cast<std::size_t>(index / 5 % 5)]};
           SessionOptions layerwise = options;
           try {
             options.method = parse_method(row.name);

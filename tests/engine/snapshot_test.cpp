@@ -149,7 +149,8 @@ TEST_F(SnapshotTest, GoesOnToTheLastBit) {
                                                                 CacheType::kF16,
                                                                 CacheType::kQ8_0,
                                                                 {CacheType::kF16, CacheType::kQ8_0},
-                                                                {CacheType::kQ8_0, CacheType::kF32}},
+                                                                {CacheType::kQ8_0, CacheType::kF32},
+                                                                {CacheType::kQ3, CacheType::kQ2}},
                                                                2)) {
       const bool exact = kv_format(type.key).elementwise();  // keys that are rotated again
       if (!exact && std::string(method).find("compact-shift") != std::string::npos) continue;

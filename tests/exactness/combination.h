@@ -68,6 +68,9 @@ inline constexpr int kBudget = 48, kAll = 1 << 30;
 
 // Without q8_0, which needs head widths that are a multiple of 32.
 inline const std::vector<CacheTypes> kTypes = {CacheType::kF32, CacheType::kF16, CacheType::kBF16};
+// Of 8 bits and fewer, in groups of 32 dimensions.
+inline const std::vector<CacheTypes> kTypesOfBytes = {
+    CacheType::kQ8_0, CacheType::kQ4, CacheType::kQ3, CacheType::kQ2, {CacheType::kQ4, CacheType::kQ2}};
 // Keys and values of different types. (All pairs: tests/cache, tests/attention, tests/graph/plain_model_test.)
 inline const std::vector<CacheTypes> kMixedTypes = {{CacheType::kQ8_0, CacheType::kF16},
                                                     {CacheType::kF16, CacheType::kQ8_0},

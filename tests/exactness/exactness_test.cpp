@@ -21,6 +21,7 @@
 #include "tests/exactness/run.h"
 #include "tests/support/draws.h"
 #include "tests/support/in_type.h"
+#include "tests/support/own_file.h"
 #include "tests/support/rpc_server.h"
 #include "tests/support/shared_dir.h"
 #include "tests/support/test_device.h"
@@ -272,8 +273,7 @@ TEST(Exactness, SomeCombinationsThatMatchOfStories260K) {
 
 TEST(Exactness, SomeCombinationsOfBytes) {
   Laboratory laboratory(model_path(), kShort);
-  check(laboratory,
-        drawn(kSome / 3, {Path::kReference, Path::kFast}, {CacheType::kQ8_0, CacheType::kQ4}, laboratory.split()));
+  check(laboratory, drawn(kSome / 3, {Path::kReference, Path::kFast}, kTypesOfBytes, laboratory.split()));
 }
 
 // ggml's products and flash attention read q8_0, too.
@@ -314,7 +314,7 @@ TEST(Exactness, SomeCombinationsOfEveryFamily) {
     SyntheticShape small = shape;
     small.vocabulary = 300;
     // All experts: a near tie of a router would give a token another result by rounding alone.
-    if (name == "tiny-mimo2" || name == "tiny-mellum") small.experts_used = small.experts;
+    if (name == "tiny-mimo2" || name == "tiny-mellum" || name == "tiny-gemma4-moe") small.experts_used = small.experts;
     if (name == "tiny-llama4") small.keys.push_back({"attention.sliding_window", ExtraKey::Type::kInteger, 24});
     const std::string path =
         (std::filesystem::temp_directory_path() / fmt::format("{}-{}.gguf", ::getpid(), name)).string();
@@ -329,6 +329,22 @@ TEST(Exactness, SomeCombinationsOfEveryFamily) {
             return !by_position || (c.policy != "expected-attention" && c.policy != "triattention");
           }));
     std::filesystem::remove(path);
+  }
+}
+
+// Heads of two widths, in pages of two sizes: more combinations, and types of which only some have blocks. The first
+// model has layers that share a cache.
+TEST(Exactness, SomeCombinationsOfHeadsOfTwoWidths) {
+  for (const char* name : {"tiny-gemma4", "tiny-gemma4-moe"}) {
+    SyntheticShape shape = parse_synthetic(name);
+    shape.vocabulary = 300;
+    shape.experts_used = shape.experts;  // as in SomeCombinationsOfEveryFamily
+    const std::string path = testing::own_file(fmt::format("{}-widths.gguf", name));
+    write_synthetic(shape, path);
+    Laboratory laboratory(path, kFamily);
+    SCOPED_TRACE(name);
+    check(laboratory, drawn(test_length(3, 40, 1), kCpuPaths, kTypes, laboratory.split()));
+    check(laboratory, drawn(test_length(1, 10, 1), kCpuPaths, kMixedTypes, laboratory.split()));
   }
 }
 
@@ -450,8 +466,7 @@ TEST(Exactness, TheGridOfBytes) {
   const std::string what = text;
   Laboratory laboratory(model_path(), what == "grid" ? kGridOfBytes : kLong);
   const bool named = what == "grid" || what == "all";
-  check(laboratory, named_by(named ? what : "40", {Path::kReference, Path::kFast}, {CacheType::kQ8_0, CacheType::kQ4},
-                             laboratory.split()));
+  check(laboratory, named_by(named ? what : "40", {Path::kReference, Path::kFast}, kTypesOfBytes, laboratory.split()));
 }
 
 TEST(Exactness, TheGridOfMixedTypes) {

@@ -247,11 +247,14 @@ double of_both(const CacheTypes& types, Of of) {
 
 double same_score_of(CacheType type) {
   // A query is rounded to 8 bits: the error of a score of s, e^error of its weight, is up to s / 100.
-  if (type == CacheType::kQ4_0 || type == CacheType::kQ4) return 3e-1;
+  if (kv_format(type).bits() < 8) return 3e-1;
   return type == CacheType::kF32 ? 2e-5 : type == CacheType::kF16 ? 1e-2 : type == CacheType::kBF16 ? 4e-2 : 1e-1;
 }
 
 double attention_bound_of(CacheType type) {
+  // One code is 0.6 or 1 standard deviation of a rotated group, and a group may get another of two equally good scales.
+  if (type == CacheType::kQ3) return 1e-1;
+  if (type == CacheType::kQ2) return 2e-1;
   return type == CacheType::kF32 ? 1e-6 : type == CacheType::kF16 ? 4e-3 : type == CacheType::kBF16 ? 3e-2 : 5e-2;
 }
 
@@ -303,7 +306,7 @@ bool may_part(const Outcome& ours, const Outcome& base, const Combination& how) 
 TopDifference compare_tops(const Outcome& ours, const Outcome& base, const Combination& how, bool table_steps) {
   const bool vulkan = how.path == Path::kVulkan;
   const auto rounding_of = [&](CacheType type) {
-    if (type == CacheType::kQ4_0 || type == CacheType::kQ4) return 0.3;  // a query is rounded to 8 bits
+    if (kv_format(type).bits() < 8) return 0.3;  // a query is rounded to 8 bits
     if (type == CacheType::kBF16 || type == CacheType::kQ8_0) return 5e-2;
     return type == CacheType::kF16 || vulkan ? 1e-2 : 1e-5;
   };

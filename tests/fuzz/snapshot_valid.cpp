@@ -23,6 +23,11 @@ std::shared_ptr<Decoder> decoder_of(const std::string& shape, int head_dim) {
   s.query_heads = 4;
   s.kv_heads = shape == "tiny" ? 2 : 4;
   s.head_dim = shape == "tiny" ? head_dim : 8;
+  if (s.window_period > 0) {
+    s.kv_heads_of = {2, 1};
+    s.window_head_dim = 4;
+    s.window_period = 2;
+  }
   s.context = 256;
   return std::make_shared<Decoder>(Model::from(make_synthetic(s)), 1);
 }
@@ -140,8 +145,11 @@ std::vector<ValidSnapshot> valid_snapshots() {
                                                       {"temporal:budget=40", kF32}})
     all.push_back(snapshot_of("tiny", method, type));
   all.push_back(snapshot_of("tiny", "h2o:budget=24", {kQ8_0, kF16}));
+  all.push_back(snapshot_of("tiny", "h2o:budget=24", {kQ4, kQ2}));
+  all.push_back(snapshot_of("tiny", "streaming:budget=24", {kQ2, kQ3}));
   all.push_back(snapshot_of("tiny-bloom", "h2o:budget=24,positions=cache", kF16));  // distances by rank
   all.push_back(snapshot_of("tiny-gpt2", "h2o:budget=24", kF32));                   // learned positions
+  all.push_back(snapshot_of("tiny-gemma4", "h2o:budget=24", kF16));                 // heads of two widths
   return all;
 }
 

@@ -274,7 +274,7 @@ TEST(DecoderTest, LayersInTwoParts) {
   for (const Family* family : kFamilies) {
     const auto model = Model::synthetic("tiny-" + std::string(family->architecture) + "@layers=3");
     const Hyperparameters& h = model->hyper();
-    if (h.alt_up) continue;  // refused: several hidden states go from layer to layer (evict/legality.cpp)
+    if (h.alt_up || h.per_layer > 0) continue;  // refused: not only one hidden state goes from layer to layer
     const auto tokens = random_tokens(30, 11, h.vocabulary);
     const auto width = static_cast<std::size_t>(h.width);
     AttentionRule rule;

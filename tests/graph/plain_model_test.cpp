@@ -144,6 +144,8 @@ TEST(PlainModelTest, EveryPairOfCacheTypes) {
            : type == CacheType::kF16  ? 2e-3
            : type == CacheType::kBF16 ? 2e-2
            : type == CacheType::kQ8_0 ? 6e-2
+           : type == CacheType::kQ3   ? 0.9
+           : type == CacheType::kQ2   ? 1.4
                                       : 0.6;
   };
   constexpr auto& kAll = kCacheTypes;

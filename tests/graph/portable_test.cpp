@@ -109,7 +109,7 @@ TEST(PortableTest, Stories260K) {
 // RoPE by pairs and by halves, on a part of a head, with two tables and windows; none with ALiBi. ggml's GELU is an f16
 // table, which turns rounding errors into steps. tests/exactness has every family on this path.
 TEST(PortableTest, RandomModels) {
-  for (const char* name : {"tiny", "tiny-gptneox", "tiny-gemma3", "tiny-bloom"}) {
+  for (const char* name : {"tiny", "tiny-gptneox", "tiny-gemma3", "tiny-gemma4", "tiny-gemma4-moe", "tiny-bloom"}) {
     SCOPED_TRACE(name);
     const auto fast = Model::synthetic(name);
     const double bound = fast->family().activation == Activation::kGelu ? 1e-3 : 1e-5;

@@ -261,7 +261,6 @@ TEST(BadInputTest, UnsupportedArchitecturesSayWhy) {
       {"kimi-linear", "recurrent layers"},
       {"llada", "diffusion"},
       {"bert", "an encoder, which writes no text; `palimpsest serve`"},
-      {"gemma4", "heads of two widths"},
       {"eagle3", "a draft"},
       {"qwen2moo", "nearest one that is: qwen2moe"},
       {"qwen9-experimental", "nearest one that is: qwen"},

@@ -32,7 +32,10 @@ double bytes_apart(std::span<const std::byte> a, std::span<const std::byte> b, C
   return max;
 }
 
+// Of q3 and q2 a group's scale is fitted: a difference in the last place of a key may lead to another of two scales
+// with equal errors, and so to other bytes of the group (14 of at least 160 in a tile).
 double last_place(CacheType type) {
+  if (type == CacheType::kQ3 || type == CacheType::kQ2) return 0.1;
   return type == CacheType::kF32 ? 1e-6 : type == CacheType::kF16 ? 0x1p-10 : type == CacheType::kBF16 ? 0x1p-7 : 1e-2;
 }
 
@@ -98,13 +101,20 @@ void check_attention(const RandomCacheOptions& options) {
   }
   const LayerView& layout = cache.step().cache[0];
   const std::size_t page = page_bytes(layout), keys = value_offset(layout);
+  double coded_keys = 0, coded_values = 0;  // parts of a page, summed over pages
   for (std::size_t at = 0; at < before.size(); at += page) {
     const auto mine = std::span(cache.bytes()).subspan(at, page),
                expected = std::span(expected_bytes).subspan(at, page);
-    ASSERT_LE(bytes_apart(mine.first(keys), expected.first(keys), layout.key_type), last_place(layout.key_type));
-    ASSERT_LE(bytes_apart(mine.subspan(keys), expected.subspan(keys), layout.value_type),
-              last_place(layout.value_type));
+    const double of_keys = bytes_apart(mine.first(keys), expected.first(keys), layout.key_type),
+                 of_values = bytes_apart(mine.subspan(keys), expected.subspan(keys), layout.value_type);
+    ASSERT_LE(of_keys, last_place(layout.key_type));
+    ASSERT_LE(of_values, last_place(layout.value_type));
+    coded_keys += of_keys, coded_values += of_values;
   }
+
+  const double pages = static_cast<double>(before.size() / page);
+  ASSERT_LE(coded_keys, 0.1 + 1e-2 * pages);  // other scales are rare
+  ASSERT_LE(coded_values, 0.1 + 1e-2 * pages);
 
   cache.clear_results();
   attend_reference(cache.step());  // over what the fast path stored
@@ -113,10 +123,11 @@ void check_attention(const RandomCacheOptions& options) {
     EXPECT_LE(relative_difference(out, cache.out()), last_place(options.type) / 4);
     return;
   }
-  // With q8_0, queries or weights are rounded to 16 bits (attention/integers-inl.h); with 4-bit keys, queries to 8.
+  // With q8_0, queries or weights are rounded to 16 bits (attention/integers-inl.h); with keys of 4 bits
+  // and fewer, queries to 8.
   const bool coded = !kv_format(layout.key_type).elementwise() || !kv_format(layout.value_type).elementwise();
-  const bool nibbles = layout.key_type == CacheType::kQ4_0 || layout.key_type == CacheType::kQ4;
-  const double bound = nibbles ? 1e-2 : coded ? 1e-4 : 1e-6;
+  const double bits = kv_format(layout.key_type).bits();
+  const double bound = bits < 4 ? 1.5e-2 : bits < 8 ? 1e-2 : coded ? 1e-4 : 1e-6;
   EXPECT_LE(relative_difference(out, cache.out()), bound);
   EXPECT_LE(max_distance(out, cache.out()), 4 * bound * max_magnitude(cache.out()));
   for (std::size_t i = 0; i < weights.size(); ++i)

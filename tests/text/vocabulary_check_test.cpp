@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "palimpsest/text/sampler.h"
 #include "palimpsest/text/vocabulary.h"
 #include "tests/support/error_of.h"
 #include "tests/support/own_file.h"
@@ -23,6 +24,8 @@ struct Parts {
   std::vector<std::int32_t> types = {2, 3, 3};
   std::size_t scores = 0;  // one for each token if 0
   std::int64_t bos = 1;
+  std::vector<const char*> merges = {};
+  std::vector<std::int32_t> suppressed = {};
   Parts() {
     for (int byte = 0; byte < 256; ++byte) {
       tokens.push_back(fmt::format("<0x{:02X}>", byte));
@@ -49,6 +52,11 @@ std::string written(const Parts& parts) {
   gguf_set_arr_str(g.get(), "tokenizer.ggml.tokens", texts.data(), texts.size());
   gguf_set_arr_data(g.get(), "tokenizer.ggml.scores", GGUF_TYPE_FLOAT32, scores.data(), scores.size());
   gguf_set_arr_data(g.get(), "tokenizer.ggml.token_type", GGUF_TYPE_INT32, parts.types.data(), parts.types.size());
+  std::vector<const char*> merges = parts.merges;
+  if (!merges.empty()) gguf_set_arr_str(g.get(), "tokenizer.ggml.merges", merges.data(), merges.size());
+  if (!parts.suppressed.empty())
+    gguf_set_arr_data(g.get(), "tokenizer.ggml.suppress_tokens", GGUF_TYPE_INT32, parts.suppressed.data(),
+                      parts.suppressed.size());
   gguf_set_val_u32(g.get(), "tokenizer.ggml.bos_token_id", static_cast<std::uint32_t>(parts.bos));
   const std::string path = testing::own_file("vocabulary_check.gguf");
   gguf_write_to_file(g.get(), path.c_str(), true);
@@ -61,6 +69,40 @@ TEST(VocabularyCheck, TakesAWholeOne) {
   EXPECT_EQ(vocabulary->detokenize(vocabulary->tokenize("ab\xFF", false, false)),
             "\xE2\x96\x81"
             "ab\xFF");  // no token for a space: its bytes
+}
+
+// Gemma 4: merges of characters, spaces as in SentencePiece, bytes for what has no token; newlines are never merged
+// with other characters.
+TEST(VocabularyCheck, TakesGemma4s) {
+  Parts parts;
+  parts.model = "gemma4";
+  for (const char* token : {"b", "\xE2\x96\x81", "ab",
+                            "\xE2\x96\x81"
+                            "ab",
+                            "\n", "\n\n"})
+    parts.tokens.emplace_back(token), parts.types.push_back(1);
+  parts.merges = {"a b", "\xE2\x96\x81 ab"};
+  const auto vocabulary = Vocabulary::load(written(parts));
+  EXPECT_EQ(vocabulary->size(), 266);
+  EXPECT_EQ(vocabulary->tokenize("ab ab\n\nb\xC3\xA9", false, false),
+            (std::vector<TokenId>{262, 263, 265, 260, 3 + 0xC3, 3 + 0xA9}));
+  EXPECT_EQ(vocabulary->tokenize("ab", true, false), (std::vector<TokenId>{1, 262}));
+  for (const char* text : {"ab ab\n\nb\xC3\xA9", " ab", "a  b\n", "\xF0\x9F\x98\x80"})
+    EXPECT_EQ(vocabulary->detokenize(vocabulary->tokenize(text, false, false)), text);
+  parts.merges.clear();
+  EXPECT_NE(error_of([&] { Vocabulary::load(written(parts)); }).find("merges"), std::string::npos);
+}
+
+// Gemma 4's marks of images and audio. Numbers that no token has are ignored.
+TEST(VocabularyCheck, SuppressedTokensAreNotSampled) {
+  Parts parts;
+  parts.suppressed = {7, 1'000'000, -5};
+  const auto vocabulary = Vocabulary::load(written(parts));
+  std::vector<float> logits(260, 0.0F);
+  logits[7] = 9;
+  logits[11] = 5;
+  EXPECT_EQ(Sampler({.temperature = 0}, vocabulary.get(), 260).sample(logits), 11);
+  EXPECT_EQ(Sampler({.temperature = 0}, nullptr, 260).sample(logits), 7);
 }
 
 // Architectures that libllama has no graph for or does not know.
@@ -100,7 +142,7 @@ TEST(VocabularyCheck, RefusesWhatLibllamaAsserts) {
   EXPECT_EQ(complaint([](Parts& p) { p.tokens.clear(); }),
             ": tokenizer.ggml.tokens is missing or empty: convert the model again");
   EXPECT_EQ(complaint([](Parts& p) { p.model = "rwkv"; }),
-            ": tokenizer \"rwkv\" is not supported; llama, gpt2, bert, t5 are: use another model");
+            ": tokenizer \"rwkv\" is not supported; llama, gpt2, bert, t5, gemma4 are: use another model");
   EXPECT_EQ(complaint([](Parts& p) {
               p.model = "bert";
               p.tokens.resize(100);

@@ -15,10 +15,10 @@ namespace palimpsest {
 namespace HWY_NAMESPACE {
 
 const FormatKernels* OfQ40() {
-  return &kNibbleKernels<false>;
+  return &kCodeKernels<Nibbles<false>>;
 }
 const FormatKernels* OfQ4() {
-  return &kNibbleKernels<true>;
+  return &kCodeKernels<Nibbles<true>>;
 }
 
 }  // namespace HWY_NAMESPACE

@@ -1,12 +1,13 @@
-// The kernels of q4_0 and q4 (cache/formats/q4.h), in integers: kNibbleKernels<kRotated>.
+// The kernels of formats of 4 bits and fewer, in integers: kCodeKernels<Codes>. Codes says how a format packs its
+// codes: Nibbles<kRotated> is q4_0 and q4 (cache/formats/q4.h), Planes<kBits> is q3 and q2 (planes-inl.h).
 //
 //   keys:    score = sum over groups of 32 dimensions of  key scale * query step * sum(key code * query code)
 //   values:  out  += step * sum over slots of  value code * weight code,  where a weight includes its slot's scale
 //
 // A query code has 8 bits: its step is the largest of 32 dimensions / 127, so its rounding is 1/16 of that of the keys.
-// A weight code has 16 bits, in two bytes, so that small weights of a block count. Sums are exact: stored codes are
-// 0 .. 15, the codes' zero, 8, is subtracted from the sum. Of a rotated format the query is transformed like the keys,
-// and the sum of the values is transformed back once per row (ValueKernels::finish).
+// A weight code has 16 bits, in two bytes, so that small weights of a block count. Sums are exact: unpacked codes are
+// 0 .. 15, the codes' zero (8 of q4) is subtracted from the sum. Of a rotated format the query is transformed like the
+// keys, and the sum of the values is transformed back once per row (ValueKernels::finish).
 
 #if defined(PALIMPSEST_ATTENTION_NIBBLES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef PALIMPSEST_ATTENTION_NIBBLES_INL_H_
@@ -20,6 +21,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 #include "palimpsest/attention/kernels.h"
 #include "palimpsest/attention/rotate-inl.h"
@@ -48,9 +50,64 @@ HWY_INLINE hn::Vec<CodeBytes> quad_at(const std::int8_t* codes) {
   return hn::BitCast(CodeBytes(), hn::Set(di, four));
 }
 
+using Words = hn::RebindToUnsigned<I>;  // lanes of four bytes
+
+// How q4_0 and q4 pack their codes. A code's level is kLevels * code - kZero of values, code - kZero of keys; with
+// kOffsets it is one less in groups whose scale has its last bit set.
+template <bool kOfRotated>
+struct Nibbles {
+  using Format = nibbles::Format<kOfRotated>;
+  static constexpr bool kRotated = kOfRotated;
+  static constexpr int kBits = 4, kZero = nibbles::kZero, kLevels = 1;
+  static constexpr bool kOffsets = false;
+  static constexpr std::ptrdiff_t scale_place(int dim, int lane, int d) { return nibbles::scale_place(dim, lane, d); }
+
+  // Codes of kStep dimensions of kLanes keys, in quads: four dimensions of a key are a lane of four bytes. `at`: of the
+  // first of the dimensions and of the keys.
+  static constexpr int kStep = 8;
+  struct Keys {
+    hn::Vec<NibbleBytes> both;
+  };
+  static HWY_INLINE Keys keys(const std::byte* at) {
+    return {hn::LoadU(NibbleBytes(), reinterpret_cast<const std::uint8_t*>(at))};
+  }
+  template <int kQuad>
+  static HWY_INLINE hn::Vec<NibbleBytes> quad(const Keys& k) {
+    return kQuad == 0 ? hn::And(k.both, hn::Set(NibbleBytes(), std::uint8_t{15})) : hn::ShiftRight<4>(k.both);
+  }
+
+  // Codes of dimensions c + part .. and c + part + 16 .., kLanes each, of the four values from slot s on: a dimension
+  // is a lane of four bytes. c begins a group; part < 16.
+  static HWY_INLINE std::pair<hn::Vec<NibbleBytes>, hn::Vec<NibbleBytes>> values(const std::byte* tile, int dim, int s,
+                                                                                 int c, int part) {
+    const auto both =
+        hn::LoadU(NibbleBytes(), reinterpret_cast<const std::uint8_t*>(tile) + s / 4 * dim * 2 + c * 2 + part * 4);
+    return {hn::And(both, hn::Set(NibbleBytes(), std::uint8_t{15})), hn::ShiftRight<4>(both)};
+  }
+};
+
+// Calls run<0>(), run<1>(), ... of the quads of Codes::Keys.
+template <class Codes, class Run>
+HWY_INLINE void each_quad(const Run& run) {
+  [&]<std::size_t... kQuad>(std::index_sequence<kQuad...>) HWY_ATTR __attribute__((always_inline)) {
+    (run.template operator()<static_cast<int>(kQuad)>(), ...);
+  }
+  (std::make_index_sequence<Codes::kStep / 4>());
+}
+
 // Scales of the group of dimension d, for kLanes slots from `lane` on.
-HWY_INLINE Vec nibble_scales(const std::byte* tile, int dim, int d, int lane) {
-  return load(reinterpret_cast<const hwy::float16_t*>(tile + nibbles::scale_place(dim, lane, d)));
+template <class Codes>
+HWY_INLINE Vec code_scales(const std::byte* tile, int dim, int d, int lane) {
+  return load(reinterpret_cast<const hwy::float16_t*>(tile + Codes::scale_place(dim, lane, d)));
+}
+
+// Likewise: -1 where the levels are one less, else 0.
+template <class Codes>
+HWY_INLINE hn::Vec<I> code_offsets(const std::byte* tile, int dim, int d, int lane) {
+  if constexpr (!Codes::kOffsets) return hn::Zero(di);
+  const hn::Rebind<std::uint16_t, F> d16;
+  const auto bits = hn::LoadU(d16, reinterpret_cast<const std::uint16_t*>(tile + Codes::scale_place(dim, lane, d)));
+  return hn::Neg(hn::PromoteTo(di, hn::And(bits, hn::Set(d16, std::uint16_t{1}))));
 }
 
 // The step of N vectors for codes up to `largest`, and its inverse. An infinite or NaN float makes it infinite or NaN.
@@ -63,11 +120,11 @@ HWY_INLINE float step_of(const Vec* x, float largest, Vec& inverse) {
   return max * (1 / largest);
 }
 
-// The codes of a query among four rows, in UnitMemory::query_codes: codes [head_dim / 4][4 rows][4], then what sums
-// begin with, -8 * the sum of a group's codes: [head_dim / 32][4 rows].
+// The codes of a query among four rows, in UnitMemory::query_codes: codes [head_dim / 4][4 rows][4], then the
+// sums of each group's codes: [head_dim / 32][4 rows].
 struct QueryCodes {
   std::int8_t* codes;
-  std::int32_t* begin;
+  std::int32_t* sums;
   float* steps;
 
   // Has the codes of the four rows from `first` on.
@@ -76,7 +133,7 @@ struct QueryCodes {
     const int dim = u.shape().head_dim;
     std::int16_t* const memory = (of_sinks ? m.sink_query_codes : m.query_codes) + first * dim;
     codes = reinterpret_cast<std::int8_t*>(memory);
-    begin = reinterpret_cast<std::int32_t*>(memory + 2 * dim);
+    sums = reinterpret_cast<std::int32_t*>(memory + 2 * dim);
     steps = (of_sinks ? m.sink_query_steps : m.query_steps) + first * (dim / nibbles::kGroup);
   }
 };
@@ -106,11 +163,11 @@ HWY_INLINE void transform_rows(float* data, int rows, int width) {
   for (int i = 0; i < all; i += kLanes) hn::StoreU(hn::Mul(hn::LoadU(df, data + i), factor), df, data + i);
 }
 
-template <bool kRotated>
-void encode_nibble_query(const Unit& u, int row, bool of_sinks) {
+template <class Codes>
+void encode_query_codes(const Unit& u, int row, bool of_sinks) {
   const int dim = u.shape().head_dim, lane = row % 4;
   const QueryCodes to(u, row / 4 * 4, of_sinks);
-  if (kRotated) transform_rows(u.memory.row, dim, 1);
+  if (Codes::kRotated) transform_rows(u.memory.row, dim, 1);
   constexpr int kParts = nibbles::kGroup / kLanes;
   const hn::Rebind<std::int8_t, F> dc;
   HWY_ALIGN std::int8_t codes[nibbles::kGroup];
@@ -125,18 +182,17 @@ void encode_nibble_query(const Unit& u, int row, bool of_sinks) {
       sum = hn::Add(sum, code);
       hn::StoreU(hn::DemoteTo(dc, code), dc, codes + n * kLanes);
     }
-    to.begin[group] = -nibbles::kZero * hn::ReduceSum(di, sum);
+    to.sums[group] = hn::ReduceSum(di, sum);
     for (int d = 0; d < nibbles::kGroup; d += 4) hwy::CopyBytes<4>(codes + d, to.codes + (first + d) * 4 + lane * 4);
   }
 }
 
 // score[r][s] = q[r] . key[s] for R rows, of four from lane 0 on, and a block of four tiles.
-template <int R>
-HWY_INLINE void dot_nibbles(const QueryCodes& q, int dim, const std::byte* const* tiles, const Prefetch& prefetch,
-                            float* HWY_RESTRICT score) {
+template <class Codes, int R>
+HWY_INLINE void dot_codes(const QueryCodes& q, int dim, const std::byte* const* tiles, const Prefetch& prefetch,
+                          float* HWY_RESTRICT score) {
   constexpr int kW = kWide / 2;
   const int groups = dim / nibbles::kGroup;
-  const NibbleBytes du8;
   BlockPrefetch parts(prefetch, kVectors / kW * groups);
   for (int first = 0; first < kVectors; first += kW) {
     const std::byte *tile[kW], *at[kW];
@@ -151,24 +207,27 @@ HWY_INLINE void dot_nibbles(const QueryCodes& q, int dim, const std::byte* const
       parts.next();
       hn::Vec<I> sum[R][kW];
       for (int r = 0; r < R; ++r)
-        for (int v = 0; v < kW; ++v) sum[r][v] = hn::Set(di, q.begin[g * 4 + r]);
-      for (int d = g * nibbles::kGroup; d < (g + 1) * nibbles::kGroup; d += 8) {
-        hn::Vec<NibbleBytes> low[kW], high[kW];
-        for (int v = 0; v < kW; ++v) {
-          const auto both = hn::LoadU(du8, reinterpret_cast<const std::uint8_t*>(at[v]) + d * (kTile / 2));
-          low[v] = hn::And(both, hn::Set(du8, std::uint8_t{15}));
-          high[v] = hn::ShiftRight<4>(both);
-        }
-        for (int r = 0; r < R; ++r) {
-          const auto x = quad_at(q.codes + d * 4 + r * 4), y = quad_at(q.codes + d * 4 + 16 + r * 4);
-          for (int v = 0; v < kW; ++v) sum[r][v] = add_quads(high[v], y, add_quads(low[v], x, sum[r][v]));
-        }
+        for (int v = 0; v < kW; ++v) sum[r][v] = hn::Set(di, -Codes::kZero * q.sums[g * 4 + r]);
+      for (int d = g * nibbles::kGroup; d < (g + 1) * nibbles::kGroup; d += Codes::kStep) {
+        typename Codes::Keys keys[kW];
+        for (int v = 0; v < kW; ++v) keys[v] = Codes::keys(at[v] + d * (kTile * Codes::kBits / 8));
+        each_quad<Codes>([&]<int kQuad>() HWY_ATTR __attribute__((always_inline)) {
+          hn::Vec<NibbleBytes> code[kW];
+          for (int v = 0; v < kW; ++v) code[v] = Codes::template quad<kQuad>(keys[v]);
+          for (int r = 0; r < R; ++r) {
+            const auto x = quad_at(q.codes + d * 4 + kQuad * 16 + r * 4);
+            for (int v = 0; v < kW; ++v) sum[r][v] = add_quads(code[v], x, sum[r][v]);
+          }
+        });
       }
       for (int v = 0; v < kW; ++v) {
-        const Vec scale = nibble_scales(tile[v], dim, g * nibbles::kGroup, (first + v) * kLanes % kTile);
-        for (int r = 0; r < R; ++r)
+        const Vec scale = code_scales<Codes>(tile[v], dim, g * nibbles::kGroup, (first + v) * kLanes % kTile);
+        const auto offset = code_offsets<Codes>(tile[v], dim, g * nibbles::kGroup, (first + v) * kLanes % kTile);
+        for (int r = 0; r < R; ++r) {
+          if (Codes::kOffsets) sum[r][v] = hn::Sub(sum[r][v], hn::And(offset, hn::Set(di, q.sums[g * 4 + r])));
           total[r][v] =
               hn::MulAdd(hn::ConvertTo(df, sum[r][v]), hn::Mul(scale, hn::Set(df, q.steps[g * 4 + r])), total[r][v]);
+        }
       }
     }
     for (int r = 0; r < R; ++r)
@@ -176,41 +235,44 @@ HWY_INLINE void dot_nibbles(const QueryCodes& q, int dim, const std::byte* const
   }
 }
 
-inline void dot_nibble_keys(const Unit& u, const Block& b, const Prefetch& prefetch) {
+template <class Codes>
+void dot_code_keys(const Unit& u, const Block& b, const Prefetch& prefetch) {
   score_rows(u, b, prefetch, [&]<int R>(bool of_sinks, int r, const Prefetch& part, float* score) HWY_ATTR {
-    dot_nibbles<R>(QueryCodes(u, r, of_sinks), u.shape().head_dim, b.key, part, score);
+    dot_codes<Codes, R>(QueryCodes(u, r, of_sinks), u.shape().head_dim, b.key, part, score);
   });
 }
 
 // The weights of a row in a block, times the slots' scales: 256 * high + low, times a step.
 struct WeightCodes {
   HWY_ALIGN std::int8_t high[kBlock], low[kBlock];
-  std::int32_t begin;  // -8 * the sum of the codes
+  std::int32_t begin;  // minus the sum of the codes times what their slots' levels are less than the stored codes
   float step;
 
-  HWY_INLINE void encode(const Vec* x) {
+  template <class Codes>
+  HWY_INLINE void encode(const Vec* x, const hn::Vec<I>* offsets) {
     Vec inverse;
     step = step_of<kVectors>(x, 127 * 256 + 127, inverse);
     const hn::Rebind<std::int8_t, F> dc;
-    hn::Vec<I> sum = hn::Zero(di);
+    hn::Vec<I> sum = hn::Zero(di), of_offsets = hn::Zero(di);
     for (int v = 0; v < kVectors; ++v) {
       const auto code = hn::NearestInt(hn::Mul(x[v], inverse));
       sum = hn::Add(sum, code);
+      if (Codes::kOffsets) of_offsets = hn::Add(of_offsets, hn::And(offsets[v], code));
       const auto upper = hn::ShiftRight<8>(hn::Add(code, hn::Set(di, 128)));
       hn::StoreU(hn::DemoteTo(dc, upper), dc, high + v * kLanes);
       hn::StoreU(hn::DemoteTo(dc, hn::Sub(code, hn::ShiftLeft<8>(upper))), dc, low + v * kLanes);
     }
-    begin = -nibbles::kZero * hn::ReduceSum(di, sum);
+    begin = -Codes::kZero * hn::ReduceSum(di, sum);
+    if (Codes::kOffsets) begin -= hn::ReduceSum(di, of_offsets);
   }
 };
 
 // out[r][0 .. 31] = correction[r] * out[r] + sum over used slots of weight[r][s] * value[s], for a group of dimensions
 // from c on. R: rows whose sums fit into the registers.
-template <int R>
-HWY_INLINE void add_nibbles(const WeightCodes* weight, const std::byte* const* tiles, int dim, int c,
-                            std::uint64_t used, const Prefetch& prefetch, const float* correction, float* out,
-                            std::size_t out_stride) {
-  const NibbleBytes du8;
+template <class Codes, int R>
+HWY_INLINE void add_codes(const WeightCodes* weight, const std::byte* const* tiles, int dim, int c, std::uint64_t used,
+                          const Prefetch& prefetch, const float* correction, float* out, std::size_t out_stride) {
+  constexpr int kShift = Codes::kLevels - 1;  // times 1 or 2
   for (int part = 0; part < 16; part += kLanes) {
     hn::Vec<I> high[R][2], low[R][2];
     for (int r = 0; r < R; ++r) high[r][0] = high[r][1] = low[r][0] = low[r][1] = hn::Zero(di);
@@ -219,9 +281,7 @@ HWY_INLINE void add_nibbles(const WeightCodes* weight, const std::byte* const* t
       Prefetch::Piece lines = c + part == 0 ? prefetch.whole(t, 4) : Prefetch::Piece{};
       for (int s = 0; s < kTile; s += 4) {
         lines.next();
-        const auto both =
-            hn::LoadU(du8, reinterpret_cast<const std::uint8_t*>(tiles[t]) + s / 4 * dim * 2 + c * 2 + part * 4);
-        const auto n0 = hn::And(both, hn::Set(du8, std::uint8_t{15})), n1 = hn::ShiftRight<4>(both);
+        const auto [n0, n1] = Codes::values(tiles[t], dim, s, c, part);
         for (int r = 0; r < R; ++r) {
           const auto x = quad_at(weight[r].high + t * kTile + s), y = quad_at(weight[r].low + t * kTile + s);
           high[r][0] = add_quads(n0, x, high[r][0]);
@@ -234,7 +294,8 @@ HWY_INLINE void add_nibbles(const WeightCodes* weight, const std::byte* const* t
     for (int r = 0; r < R; ++r)
       for (int w = 0; w < 2; ++w) {
         float* const to = out + static_cast<std::size_t>(r) * out_stride + c + part + w * 16;
-        const auto sum = hn::Add(hn::Add(hn::ShiftLeft<8>(high[r][w]), low[r][w]), hn::Set(di, weight[r].begin));
+        const auto codes = hn::Add(hn::ShiftLeft<8>(high[r][w]), low[r][w]);
+        const auto sum = hn::Add(hn::ShiftLeft<kShift>(codes), hn::Set(di, weight[r].begin));
         hn::StoreU(hn::MulAdd(hn::Set(df, weight[r].step), hn::ConvertTo(df, sum),
                               hn::Mul(hn::Set(df, correction[r]), hn::LoadU(df, to))),
                    df, to);
@@ -242,7 +303,8 @@ HWY_INLINE void add_nibbles(const WeightCodes* weight, const std::byte* const* t
   }
 }
 
-inline void add_nibble_values(const Unit& u, const Block& b, const Prefetch& prefetch) {
+template <class Codes>
+void add_code_values(const Unit& u, const Block& b, const Prefetch& prefetch) {
   const int dim = u.shape().value_dim;
   const std::size_t stride = static_cast<std::size_t>(u.value_stride());
   Mask in_use[kVectors];
@@ -251,107 +313,114 @@ inline void add_nibble_values(const Unit& u, const Block& b, const Prefetch& pre
     WeightCodes codes[R];
     for (int c = 0; c < dim; c += nibbles::kGroup) {
       Vec scale[kVectors];
-      for (int v = 0; v < kVectors; ++v)
-        scale[v] = nibble_scales(b.value[v * kLanes / kTile], dim, c, v * kLanes % kTile);
+      hn::Vec<I> offset[kVectors];
+      for (int v = 0; v < kVectors; ++v) {
+        scale[v] = code_scales<Codes>(b.value[v * kLanes / kTile], dim, c, v * kLanes % kTile);
+        offset[v] = code_offsets<Codes>(b.value[v * kLanes / kTile], dim, c, v * kLanes % kTile);
+      }
       for (int r = 0; r < R; ++r) {
         Vec x[kVectors];
         const float* const weight = u.memory.score + (first + r) * kBlock;
         for (int v = 0; v < kVectors; ++v)
           x[v] = hn::IfThenElseZero(in_use[v], hn::Mul(scale[v], hn::LoadU(df, weight + v * kLanes)));
-        codes[r].encode(x);
+        codes[r].template encode<Codes>(x, offset);
       }
       constexpr int kRowsAtOnce = kWide == 4 ? R : R > 1 && R % 2 == 0 ? 2 : 1;
       for (int r = 0; r < R; r += kRowsAtOnce) {
         const int row = first + r;
-        add_nibbles<kRowsAtOnce>(codes + r, b.value, dim, c, b.used, row == 0 ? prefetch : Prefetch(),
-                                 u.memory.correction + row,
-                                 u.memory.value + static_cast<std::ptrdiff_t>(row) * u.value_stride(), stride);
+        add_codes<Codes, kRowsAtOnce>(codes + r, b.value, dim, c, b.used, row == 0 ? prefetch : Prefetch(),
+                                      u.memory.correction + row,
+                                      u.memory.value + static_cast<std::ptrdiff_t>(row) * u.value_stride(), stride);
       }
     }
   });
 }
 
-// Four-byte lanes of bytes, and the codes of one byte of each lane as floats, times a scale.
-using Words = hn::RebindToUnsigned<I>;
-HWY_INLINE Vec code_in(hn::Vec<Words> words, int shift, Vec scale) {
+// The levels of the codes in one byte of each lane as floats, times a scale. offset: of code_offsets().
+template <int kLevels, int kZero>
+HWY_INLINE Vec levels_in(hn::Vec<NibbleBytes> codes, int byte, Vec scale, hn::Vec<I> offset) {
   const Words du;
-  const auto code = hn::BitCast(di, hn::And(hn::ShiftRightSame(words, shift), hn::Set(du, 15u)));
-  return hn::Mul(hn::ConvertTo(df, hn::Sub(code, hn::Set(di, nibbles::kZero))), scale);
-}
-HWY_INLINE hn::Vec<Words> words_at(const std::byte* at) {
-  const Words du;
-  return hn::BitCast(du, hn::LoadU(NibbleBytes(), reinterpret_cast<const std::uint8_t*>(at)));
+  const auto code = hn::BitCast(di, hn::And(hn::ShiftRightSame(hn::BitCast(du, codes), 8 * byte), hn::Set(du, 255u)));
+  const auto level = hn::Add(hn::ShiftLeft<kLevels - 1>(code), hn::Sub(offset, hn::Set(di, kZero)));
+  return hn::Mul(hn::ConvertTo(df, level), scale);
 }
 
-template <bool kRotated>
-void widen_nibble_keys(const std::byte* tile, int dim, float* out) {
+template <class Codes>
+void widen_code_keys(const std::byte* tile, int dim, float* out) {
   for (int n = 0; n < kTile; n += kLanes) {
     Vec scale = hn::Zero(df);
-    for (int d = 0; d < dim; d += 8) {
-      if (d % nibbles::kGroup == 0) scale = nibble_scales(tile, dim, d, n);
-      const auto words = words_at(tile + d * (kTile / 2) + n * 4);
-      for (int i = 0; i < 4; ++i) {
-        hn::StoreU(code_in(words, 8 * i, scale), df, out + (d + i) * kTile + n);
-        hn::StoreU(code_in(words, 8 * i + 4, scale), df, out + (d + 4 + i) * kTile + n);
+    hn::Vec<I> offset = hn::Zero(di);
+    for (int d = 0; d < dim; d += Codes::kStep) {
+      if (d % nibbles::kGroup == 0) {
+        scale = code_scales<Codes>(tile, dim, d, n);
+        offset = code_offsets<Codes>(tile, dim, d, n);
       }
+      const auto keys = Codes::keys(tile + d * (kTile * Codes::kBits / 8) + n * 4);
+      each_quad<Codes>([&]<int kQuad>() HWY_ATTR __attribute__((always_inline)) {
+        const auto codes = Codes::template quad<kQuad>(keys);
+        for (int i = 0; i < 4; ++i)
+          hn::StoreU(levels_in<1, Codes::kZero>(codes, i, scale, offset), df, out + (d + 4 * kQuad + i) * kTile + n);
+      });
     }
   }
-  if (kRotated) transform_rows(out, dim, kTile);
+  if (Codes::kRotated) transform_rows(out, dim, kTile);
 }
 
-template <bool kRotated>
-void rotate_nibble_keys(const AttentionShape& shape, const std::byte* tile, std::ptrdiff_t, const float* rope_tiles,
-                        float* out) {
-  widen_nibble_keys<kRotated>(tile, shape.head_dim, out);
+template <class Codes>
+void rotate_code_keys(const AttentionShape& shape, const std::byte* tile, std::ptrdiff_t, const float* rope_tiles,
+                      float* out) {
+  widen_code_keys<Codes>(tile, shape.head_dim, out);
   rotate_tile(shape, out, 0, rope_tiles, out);
 }
 
-inline void widen_nibble_values(const std::byte* tile, int dim, std::uint32_t used, float* out, int stride) {
+template <class Codes>
+void widen_code_values(const std::byte* tile, int dim, std::uint32_t used, float* out, int stride) {
   for (; used != 0; used &= used - 1) {
     const int s = std::countr_zero(used);
     float* const row = out + s * stride;
     for (int c = 0; c < dim; c += nibbles::kGroup) {
       std::uint16_t bits;
-      std::memcpy(&bits, tile + nibbles::scale_place(dim, s, c), sizeof bits);
+      std::memcpy(&bits, tile + Codes::scale_place(dim, s, c), sizeof bits);
       const Vec scale = hn::Set(df, f32_from_f16(bits));
+      const auto offset = hn::Set(di, Codes::kOffsets ? -(bits & 1) : 0);
       for (int part = 0; part < 16; part += kLanes) {
-        const auto words = words_at(tile + s / 4 * dim * 2 + c * 2 + part * 4);
-        hn::StoreU(code_in(words, s % 4 * 8, scale), df, row + c + part);
-        hn::StoreU(code_in(words, s % 4 * 8 + 4, scale), df, row + c + 16 + part);
+        const auto [n0, n1] = Codes::values(tile, dim, s, c, part);
+        hn::StoreU(levels_in<Codes::kLevels, Codes::kZero>(n0, s % 4, scale, offset), df, row + c + part);
+        hn::StoreU(levels_in<Codes::kLevels, Codes::kZero>(n1, s % 4, scale, offset), df, row + c + 16 + part);
       }
     }
   }
 }
 
-template <bool kRotated>
-void store_nibble_keys(std::byte* tile, int dim, std::uint32_t lanes, const float* rows, float*) {
+template <class Codes>
+void store_code_keys(std::byte* tile, int dim, std::uint32_t lanes, const float* rows, float*) {
   for (; lanes != 0; lanes &= lanes - 1) {
     const int lane = std::countr_zero(lanes);
-    nibbles::Format<kRotated>::encode_key(rows + static_cast<std::ptrdiff_t>(lane) * dim, dim, tile, lane);
+    Codes::Format::encode_key(rows + static_cast<std::ptrdiff_t>(lane) * dim, dim, tile, lane);
   }
 }
-template <bool kRotated>
-void store_nibble_value(std::byte* tile, int dim, int lane, const float* row) {
-  nibbles::Format<kRotated>::encode_value(row, dim, tile, lane);
+template <class Codes>
+void store_code_value(std::byte* tile, int dim, int lane, const float* row) {
+  Codes::Format::encode_value(row, dim, tile, lane);
 }
 
 inline void transform_back(float* row, int dim) {
   transform_rows(row, dim, 1);
 }
 
-template <bool kRotated>
-inline constexpr FormatKernels kNibbleKernels = {.key = {.encode_query = encode_nibble_query<kRotated>,
-                                                         .dot = dot_nibble_keys,
-                                                         .dot_rotating = nullptr,
-                                                         .widen = widen_nibble_keys<kRotated>,
-                                                         .rotate = rotate_nibble_keys<kRotated>,
-                                                         .store = store_nibble_keys<kRotated>,
-                                                         .narrow = nullptr,
-                                                         .rotate_lanes = nullptr},
-                                                 .value = {.add = add_nibble_values,
-                                                           .widen = widen_nibble_values,
-                                                           .store = store_nibble_value<kRotated>,
-                                                           .finish = kRotated ? transform_back : nullptr}};
+template <class Codes>
+inline constexpr FormatKernels kCodeKernels = {.key = {.encode_query = encode_query_codes<Codes>,
+                                                       .dot = dot_code_keys<Codes>,
+                                                       .dot_rotating = nullptr,
+                                                       .widen = widen_code_keys<Codes>,
+                                                       .rotate = rotate_code_keys<Codes>,
+                                                       .store = store_code_keys<Codes>,
+                                                       .narrow = nullptr,
+                                                       .rotate_lanes = nullptr},
+                                               .value = {.add = add_code_values<Codes>,
+                                                         .widen = widen_code_values<Codes>,
+                                                         .store = store_code_value<Codes>,
+                                                         .finish = Codes::kRotated ? transform_back : nullptr}};
 
 }  // namespace HWY_NAMESPACE
 }  // namespace palimpsest

@@ -157,7 +157,7 @@ void report_misfit(const HeadStep& work, int token, bool value, const float* row
 struct UnitMemory {
   float *query, *sink_query;  // [rows][head_dim] rotated, times scale and log2(e), interleaved by four
   // The same as 16-bit integers, times a step per 32 dimensions, for q8_0 (integers-inl.h): codes [rows / 4][head_dim /
-  // 2][4][2], steps [rows / 4][head_dim / 32][4]. With 4 bits: nibbles-inl.h.
+  // 2][4][2], steps [rows / 4][head_dim / 32][4]. Of 4 bits and fewer: nibbles-inl.h.
   std::int16_t *query_codes, *sink_query_codes;
   float *query_steps, *sink_query_steps;
   float *score, *sink_score;  // [rows][kBlock]

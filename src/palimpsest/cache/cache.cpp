@@ -21,11 +21,6 @@ LayerView shape_of(const CacheOptions& o, int layer) {
           .rotated_half = o.rotated_half};
 }
 
-// The shape of any layer with heads: all pages have one size.
-LayerView shape_of_pages(const CacheOptions& o) {
-  return shape_of(o, o.geometry.layer_of(0));
-}
-
 void check_width(const char* what, CacheType type, int width) {
   const KvFormat& format = kv_format(type);
   if (width % format.group != 0)
@@ -39,14 +34,11 @@ void check(const CacheOptions& o) {
   for (int i = 0; i < o.geometry.layers(); ++i) {
     const LayerGeometry& l = o.geometry.layer(i);
     if (l.kv_heads == 0) continue;
-    if (l.key_width != g.key_width || l.value_width != g.value_width)
-      fail("layer {} has keys and values of {} and {} dimensions, an earlier one of {} and {}: they must be alike", i,
-           l.key_width, l.value_width, g.key_width, g.value_width);
+    check_width("keys", g.key_type, l.key_width);
+    check_width("values", g.value_type, l.value_width);
     if (l.key_type != g.key_type || l.value_type != g.value_type)
       fail("keys of all layers must be of one type, and values too");
   }
-  check_width("keys", g.key_type, g.key_width);
-  check_width("values", g.value_type, g.value_width);
   if (const KvFormat& format = kv_format(g.key_type); !format.elementwise() && o.rotated_half)
     fail("cache type {} has no rotated halves beside its keys: use rerotate=fused", format.name);
   check_page_size(o.page_size);
@@ -73,11 +65,32 @@ std::vector<int> tables_of(const CacheOptions& options) {
   return tables;
 }
 
+std::vector<std::size_t> page_bytes_of_heads(const CacheOptions& options) {
+  std::vector<std::size_t> bytes;
+  for (int head = 0; head < options.geometry.heads(); ++head)
+    bytes.push_back(page_bytes(shape_of(options, options.geometry.layer_of(head))));
+  return bytes;
+}
+
+std::shared_ptr<PagePool> make_pool(const CacheOptions& options) {
+  check(options);
+  std::vector<std::size_t> sizes;
+  for (const std::size_t bytes : page_bytes_of_heads(options))
+    if (std::ranges::find(sizes, bytes) == sizes.end()) sizes.push_back(bytes);
+  return std::make_shared<PagePool>(sizes);
+}
+
 Cache::Cache(const CacheOptions& options, std::shared_ptr<PagePool> pool)
     : options_((check(options), options)), pool_(std::move(pool)), state_(options.state_floats) {
-  const std::size_t bytes = page_bytes(shape_of_pages(options));
-  if (options.pages && pool_ == nullptr) pool_ = std::make_shared<PagePool>(bytes);
-  assert(!options.pages || pool_->page_bytes() == bytes);
+  if (options.pages) {
+    if (pool_ == nullptr) pool_ = make_pool(options);
+    for (const std::size_t bytes : page_bytes_of_heads(options)) {
+      int size = 0;
+      while (pool_->page_bytes(size) != bytes) ++size;
+      size_of_.push_back(size);
+    }
+    pending_.wanted.resize(pool_->sizes());
+  }
   assert(options.windows.empty() || options.windows.size() == static_cast<std::size_t>(heads()));
   table_of_ = tables_of(options);
   const auto count = static_cast<std::size_t>(std::ranges::max(table_of_)) + 1;
@@ -87,6 +100,7 @@ Cache::Cache(const CacheOptions& options, std::shared_ptr<PagePool> pool)
   some_unwindowed_ = std::ranges::find(windows_, INT32_MAX) != windows_.end();
   counted_tables_ = 0;
   for (int t = 0; t < static_cast<int>(count); ++t) counted_tables_ += counts_evictions(t) ? 1 : 0;
+  pending_.mapped.resize(count);
   tables_.assign(count, SlotTable(options.page_size, options.mechanism, options.track_rank, options.columns,
                                   options.evicted_page, options.original_until));
   if (traits(options.mechanism).merges) {
@@ -122,9 +136,9 @@ std::span<const float> Cache::head_statistics(int head) const {
 
 void Cache::release(PageId& page) noexcept {
   if (page == kNoPage) return;
+  held_ -= pool_->bytes_of(page);
   pool_->release(page);
   page = kNoPage;
-  --pages_held_;
 }
 
 int Cache::occupied() const {
@@ -135,9 +149,9 @@ int Cache::slots() const {
   return std::ranges::max(tables_ | std::views::transform([](const SlotTable& t) { return t.slots(); }));
 }
 
-PageId Cache::take() {
-  const PageId page = pool_->take();
-  held(1);
+PageId Cache::take(int head) {
+  const PageId page = pool_->take(size_of_[static_cast<std::size_t>(head)]);
+  held(page_bytes_of(head));
   return page;
 }
 
@@ -204,12 +218,12 @@ LayerView Cache::view(int layer) const {
 
 std::size_t Cache::bytes_in_use() const {
   if (storage_ != nullptr) return storage_->bytes_in_use();
-  return pages_held_ * page_bytes(shape_of_pages(options_));
+  return held_;
 }
 
 std::size_t Cache::bytes_peak() const {
   if (storage_ != nullptr) return storage_->bytes_peak();
-  return peak_ * page_bytes(shape_of_pages(options_));
+  return peak_;
 }
 
 std::size_t Cache::bytes_tables() const {

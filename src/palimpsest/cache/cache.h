@@ -61,6 +61,12 @@ void check_page_size(int page_size, std::string_view name = "page size");
 // [head] The slot table of each head.
 std::vector<int> tables_of(const CacheOptions& options);
 
+// [head] Bytes of a page of each head: as the widths of its layer's keys and values.
+std::vector<std::size_t> page_bytes_of_heads(const CacheOptions& options);
+// A pool of pages of these sizes, for caches of the same shape of pages. Throws Error for options that no cache can
+// have.
+std::shared_ptr<PagePool> make_pool(const CacheOptions& options);
+
 class Cache {
  public:
   // nullptr: the cache makes its own pool.
@@ -225,7 +231,10 @@ class Cache {
   struct Pending {
     bool open = false, views_invalidated = false;
     long long dropped = 0;                 // by a plan, of all tables
-    std::size_t mapped = 0, gathered = 0;  // new pages of all heads: mapped by inserts, copied to by mechanism gather
+    std::vector<std::size_t> mapped = {};  // [table] new pages of each of its heads, for inserts
+    std::vector<std::size_t> wanted =
+        {};  // [size of pages] new pages of all heads: these, and those of mechanism gather
+    std::size_t wanted_in_all = 0;
     CacheChange change;
     Position end = kNoPosition;             // of an edit: next() falls to it
     std::vector<std::vector<int>> victims;  // [table] of an edit
@@ -261,14 +270,16 @@ class Cache {
   const PageId* relocate_bytes(const PageId* page, Workers* workers) noexcept;
   const PageId* map_pages(int table, const PageId* page) noexcept;
   void unmap_pages(int table) noexcept;
-  void held(std::size_t pages) noexcept;
+  void held(std::size_t bytes) noexcept;
 
   void refresh_views() noexcept;
   int heads() const { return options_.geometry.heads(); }
   template <typename Do>
-  void for_each_head_of(int table, Do action);  // action(block table of a head)
+  void for_each_head_of(int table, Do action);  // action(head)
+  std::vector<PageId>& blocks_of(int head) { return blocks_[static_cast<std::size_t>(head)]; }
+  std::size_t page_bytes_of(int head) const { return pool_->page_bytes(size_of_[static_cast<std::size_t>(head)]); }
   void release(PageId& page) noexcept;
-  PageId take();
+  PageId take(int head);
   void make_exclusive(int table, int page);
   void clear_shared(int table, int page) noexcept;
 
@@ -277,6 +288,7 @@ class Cache {
   std::unique_ptr<CacheStorage> storage_;
   std::vector<SlotTable> tables_;
   std::vector<int> table_of_;           // [head]
+  std::vector<int> size_of_;            // [head] of its pages: an index of the pool's sizes; empty without `pages`
   std::vector<std::int32_t> windows_;   // [table]
   bool some_unwindowed_ = true;         // a table has no window
   int counted_tables_ = 1;              // for evicted()
@@ -294,18 +306,18 @@ class Cache {
   Pending pending_;
   long long dropped_ = 0;  // summed over tables
   int key_moves_ = 0;
-  std::size_t pages_held_ = 0, peak_ = 0;
+  std::size_t held_ = 0, peak_ = 0;  // bytes of pages
 };
 
 template <typename Do>
 void Cache::for_each_head_of(int table, Do action) {
   if (!options_.pages) return;
   if (!options_.shared) {
-    action(blocks_[static_cast<std::size_t>(table)]);
+    action(table);
     return;
   }
-  for (std::size_t head = 0; head < blocks_.size(); ++head)
-    if (table_of_[head] == table) action(blocks_[head]);
+  for (int head = 0; head < heads(); ++head)
+    if (table_of(head) == table) action(head);
 }
 
 }  // namespace palimpsest

@@ -141,15 +141,21 @@ bool Cache::gathers(int t) const {
 // Counts a table's new pages and reserves the other memory that commit writes to.
 void Cache::reserve_pages(int t, int mapped, int pages) {
   Pending& p = pending_;
+  const auto want = [&](int head, std::size_t count) {
+    if (!options_.pages) return;
+    p.wanted[at(size_of_[at(head)])] += count;
+    p.wanted_in_all += count;
+  };
   if (mapped > 0) {
-    for_each_head_of(t, [&](std::vector<PageId>& blocks) {
-      reserve_for(blocks, at(pages));
-      p.mapped += at(mapped);
+    for_each_head_of(t, [&](int head) {
+      reserve_for(blocks_of(head), at(pages));
+      want(head, at(mapped));
     });
+    p.mapped[at(t)] = at(mapped);
     p.views_invalidated = true;
     if (MergedTokens* const tokens = merged(t)) tokens->reserve_slots(pages * options_.page_size);
   }
-  if (gathers(t)) for_each_head_of(t, [&](std::vector<PageId>& blocks) { p.gathered += blocks.size(); });
+  if (gathers(t)) for_each_head_of(t, [&](int head) { want(head, blocks_of(head).size()); });
   if (storage_ != nullptr) storage_->reserve_moves(t, table(t).slots());
 }
 
@@ -159,21 +165,22 @@ void Cache::take_pages() {
   Pending& p = pending_;
   std::size_t copies = 0;
   for (int t = changing().first; shared_page_count_ > 0 && t < changing().last; ++t) add_copies(t);
-  for (const Copy& copy : p.copies) for_each_head_of(copy.table, [&](auto&) { ++copies; });
-  if (p.mapped + p.gathered + copies == 0) return;
-  p.pages.reserve(p.mapped + copies + p.gathered);
-  const auto take = [&](std::size_t count) {
-    for (; count > 0; --count) p.pages.push_back(pool_->take());
+  for (const Copy& copy : p.copies) for_each_head_of(copy.table, [&](int) { ++copies; });
+  if (p.wanted_in_all + copies == 0) return;
+  p.pages.reserve(p.wanted_in_all + copies);
+  const auto take = [&](int head, std::size_t count) {
+    for (; count > 0; --count) p.pages.push_back(pool_->take(size_of_[at(head)]));
   };
-  pool_->reserve(p.mapped + p.gathered);
-  take(p.mapped);
+  pool_->reserve(p.wanted);
+  for (int t = changing().first; t < changing().last; ++t)
+    if (p.mapped[at(t)] > 0) for_each_head_of(t, [&](int head) { take(head, p.mapped[at(t)]); });
   for (Copy& copy : p.copies) {
     copy.has_tokens = table(copy.table).occupied_in_page(copy.page) > 0;
-    for_each_head_of(copy.table, [&](std::vector<PageId>& blocks) {
-      p.pages.push_back(pool_->take_for_copy(blocks[at(copy.page)]));
-    });
+    for_each_head_of(copy.table,
+                     [&](int head) { p.pages.push_back(pool_->take_for_copy(blocks_of(head)[at(copy.page)])); });
   }
-  take(p.gathered);
+  for (int head = 0; traits(options_.mechanism).copies_rows && head < heads(); ++head)
+    if (changing().contains(table_of(head)) && gathers(table_of(head))) take(head, blocks_of(head).size());
 }
 
 void Cache::rollback() noexcept {
@@ -188,7 +195,9 @@ void Cache::end() noexcept {
   p.open = p.views_invalidated = false;
   p.dropped = 0;
   p.end = kNoPosition;
-  p.mapped = p.gathered = 0;
+  std::ranges::fill(p.mapped, 0);
+  std::ranges::fill(p.wanted, 0);
+  p.wanted_in_all = 0;
   p.pages.clear();
   p.copies.clear();
   p.victims.clear();
@@ -224,7 +233,7 @@ void Cache::commit(Workers* workers) noexcept {
   state_.reject(p.change.reject);
   if (p.end == 0) state_.clear();
   if (options_.pages) {
-    for (int t = tables.first; p.mapped > 0 && t < tables.last; ++t) page = map_pages(t, page);
+    for (int t = tables.first; t < tables.last; ++t) page = map_pages(t, page);
     for (const Copy& copy : p.copies) page = copy_page(copy, page);
     if (moved) page = relocate_bytes(page, workers);
     assert(page == p.pages.data() + p.pages.size());
@@ -241,11 +250,12 @@ void Cache::commit(Workers* workers) noexcept {
 }
 
 const PageId* Cache::copy_page(const Copy& copy, const PageId* page) noexcept {
-  for_each_head_of(copy.table, [&](std::vector<PageId>& blocks) {
+  for_each_head_of(copy.table, [&](int head) {
     const PageId own = *page++;
     if (own == kNoPage) return;
-    pool_->replace(blocks[at(copy.page)], own, copy.has_tokens);
-    blocks[at(copy.page)] = own;
+    PageId& old = blocks_of(head)[at(copy.page)];
+    pool_->replace(old, own, copy.has_tokens);
+    old = own;
   });
   clear_shared(copy.table, copy.page);
   return page;
@@ -254,7 +264,6 @@ const PageId* Cache::copy_page(const Copy& copy, const PageId* page) noexcept {
 // Moves each head's rows, independently of other heads. With mechanism gather they go to new pages, as many as the head
 // had before the change.
 const PageId* Cache::relocate_bytes(const PageId* page, Workers* workers) noexcept {
-  const LayerView shape = view(options_.geometry.layer_of(0));
   const bool gather = traits(options_.mechanism).copies_rows;
   const PageId* const copies = page;
   const auto table_of = [&](std::size_t h) { return at(table_of_[h]); };
@@ -272,7 +281,8 @@ const PageId* Cache::relocate_bytes(const PageId* page, Workers* workers) noexce
     const std::vector<Move>& moves = moves_[table_of(h)];
     if (moves.empty()) return;
     const BlockTable old = pool_->table(blocks_[h]);
-    relocate_rows(shape, old, gather ? BlockTable{copies_of(h), old.base, old.stride} : old, moves);
+    relocate_rows(view(options_.geometry.layer_of(head)), old,
+                  gather ? BlockTable{copies_of(h), old.base, old.stride} : old, moves);
   };
   if (workers != nullptr)
     workers->run(heads(), std::cref(relocate_head));
@@ -280,7 +290,7 @@ const PageId* Cache::relocate_bytes(const PageId* page, Workers* workers) noexce
     for (int head = 0; head < heads(); ++head) relocate_head(head);
   if (!gather) return page;
   page = copies_of(blocks_.size());
-  held(static_cast<std::size_t>(page - copies));
+  for (const PageId* copy = copies; copy < page; ++copy) held(pool_->bytes_of(*copy));
   const PageId* next = copies;
   for (std::size_t h = 0; h < blocks_.size(); ++h)
     for (PageId& old : std::span(blocks_[h]).first(gathered(h))) {
@@ -298,10 +308,11 @@ const PageId* Cache::relocate_bytes(const PageId* page, Workers* workers) noexce
 const PageId* Cache::map_pages(int t, const PageId* page) noexcept {
   const auto mapped = table(t).mapped_pages_of_change();
   if (mapped.empty()) return page;
-  for_each_head_of(t, [&](std::vector<PageId>& blocks) {
+  for_each_head_of(t, [&](int head) {
+    std::vector<PageId>& blocks = blocks_of(head);
     blocks.resize(std::max(blocks.size(), at(table(t).pages())), kNoPage);
     for (const int n : mapped) blocks[at(n)] = *page++;
-    held(mapped.size());
+    held(mapped.size() * page_bytes_of(head));
   });
   return page;
 }
@@ -310,16 +321,17 @@ const PageId* Cache::map_pages(int t, const PageId* page) noexcept {
 void Cache::unmap_pages(int t) noexcept {
   const auto unmapped = table(t).unmapped_pages_of_change();
   if (unmapped.empty()) return;
-  for_each_head_of(t, [&](std::vector<PageId>& blocks) {
+  for_each_head_of(t, [&](int head) {
+    std::vector<PageId>& blocks = blocks_of(head);
     for (const int n : unmapped) release(blocks[at(n)]);
     blocks.resize(at(table(t).pages()), kNoPage);
   });
   for (const int n : unmapped) clear_shared(t, n);
 }
 
-void Cache::held(std::size_t pages) noexcept {
-  pages_held_ += pages;
-  peak_ = std::max(peak_, pages_held_);
+void Cache::held(std::size_t bytes) noexcept {
+  held_ += bytes;
+  peak_ = std::max(peak_, held_);
 }
 
 void Cache::apply(const Victims& plan, Workers* workers) {
@@ -336,7 +348,7 @@ void Cache::shrink(TableRange tables) {
   for (int t = tables.first; t < std::min(tables.last, this->tables()); ++t) {
     table(t).shrink();
     std::vector<Move>().swap(moves_[at(t)]);
-    if (options_.pages) for_each_head_of(t, [](std::vector<PageId>& blocks) { blocks.shrink_to_fit(); });
+    if (options_.pages) for_each_head_of(t, [&](int head) { blocks_of(head).shrink_to_fit(); });
   }
   refresh_views();
 }

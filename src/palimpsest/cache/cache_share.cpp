@@ -80,7 +80,7 @@ void Cache::share(Cache& other) {
     for (const PageId page : head) {
       if (page == kNoPage) continue;
       pool_->share(page);
-      ++pages_held_;
+      held_ += pool_->bytes_of(page);
     }
   if (storage_ != nullptr) {
     try {
@@ -92,7 +92,7 @@ void Cache::share(Cache& other) {
   }
   dropped_ = other.dropped_;
   key_moves_ = other.key_moves_;
-  peak_ = std::max(peak_, pages_held_);
+  peak_ = std::max(peak_, held_);
   refresh_views();
 }
 
@@ -143,8 +143,10 @@ void Cache::clear_shared(int t, int page) noexcept {
 void Cache::make_exclusive(int t, int page) {
   if (at(page) >= shared_pages_[at(t)].size() || !shared_pages_[at(t)][at(page)]) return;
   const bool tokens = table(t).occupied_in_page(page) > 0;
-  for_each_head_of(
-      t, [&](std::vector<PageId>& blocks) { blocks[at(page)] = pool_->make_exclusive(blocks[at(page)], tokens); });
+  for_each_head_of(t, [&](int head) {
+    PageId& own = blocks_of(head)[at(page)];
+    own = pool_->make_exclusive(own, tokens);
+  });
   clear_shared(t, page);
 }
 

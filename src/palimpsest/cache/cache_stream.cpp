@@ -39,21 +39,25 @@ std::optional<CacheTypes> types_of(std::int32_t number) {
 
 // The number of `track_rank` is also that of `original_until`, doubled: 0 or 1 as before there was one.
 // With uniform layers the first two numbers are layers and heads per layer. Else the second is -1, and the heads of
-// each layer follow at the end.
+// each layer follow at the end. With heads of several widths, the third and the fourth number are -1, and the widths of
+// each layer follow its heads.
 std::vector<std::int32_t> kind_of(const CacheOptions& o) {
   const LayerGeometry& g = o.geometry.layer_geometry(0);
   std::vector<std::int32_t> kind = {o.geometry.layers(),
                                     o.geometry.is_uniform() ? g.kv_heads : -1,
-                                    g.key_width,
-                                    g.value_width,
+                                    o.geometry.one_width() ? g.key_width : -1,
+                                    o.geometry.one_width() ? g.value_width : -1,
                                     number_of({g.key_type, g.value_type}),
                                     o.page_size,
                                     static_cast<std::int32_t>(o.mechanism),
                                     std::int32_t{o.shared},
                                     std::int32_t{o.track_rank} | o.original_until << 1,
                                     std::int32_t{o.rotated_half}};
-  for (int i = 0; !o.geometry.is_uniform() && i < o.geometry.layers(); ++i)
-    kind.push_back(o.geometry.layer(i).kv_heads);
+  for (int i = 0; !o.geometry.is_uniform() && i < o.geometry.layers(); ++i) {
+    const LayerGeometry& l = o.geometry.layer(i);
+    kind.push_back(l.kv_heads);
+    if (!o.geometry.one_width()) kind.insert(kind.end(), {l.key_width, l.value_width});
+  }
   return kind;
 }
 
@@ -80,11 +84,13 @@ void Cache::save(ByteWriter& out) const {
 
 void Cache::save_pages(ByteWriter& out) const {
   const CacheOptions& o = options_;
-  std::vector<std::byte> zeros(pool_->page_bytes()), copy(pool_->page_bytes());
+  std::vector<std::byte> zeros, copy;
   for (int head = 0; head < heads(); ++head) {
     const auto& blocks = blocks_[static_cast<std::size_t>(head)];
     const auto position = table(table_of(head)).position();
     const LayerView shape = view(o.geometry.layer_of(head));
+    zeros.resize(page_bytes(shape));
+    copy.resize(page_bytes(shape));
     for (std::size_t page = 0; page < blocks.size(); ++page) {
       if (blocks[page] == kNoPage) continue;
       std::memcpy(copy.data(), pool_->address(blocks[page]), copy.size());
@@ -225,7 +231,7 @@ bool Cache::take_pages(int max) {
       PageId& to = blocks_[h][static_cast<std::size_t>(page)];
       if (to != kNoPage || !table.mapped(page)) continue;
       if (max-- <= 0) return false;
-      to = take();
+      to = take(static_cast<int>(h));
     }
   }
   return true;
@@ -237,7 +243,7 @@ void Cache::load_pages(ByteReader& in) {
     const LayerView shape = view(options_.geometry.layer_of(head));
     for (const PageId page : blocks_[static_cast<std::size_t>(head)]) {
       if (page == kNoPage) continue;
-      const auto bytes = in.bytes(pool_->page_bytes());
+      const auto bytes = in.bytes(page_bytes(shape));
       in.require(page_fits(shape, bytes.data()), kMisfit);
       std::memcpy(pool_->address(page), bytes.data(), bytes.size());
     }

@@ -59,12 +59,17 @@ Footprint footprint(const CacheOptions& options, std::span<const Occupancy> occu
   f.heads = static_cast<std::size_t>(options.geometry.heads());
   f.tables = static_cast<std::size_t>(empty.tables());
   f.page_slots = static_cast<std::size_t>(options.page_size);
-  f.row_bytes = page_bytes(empty.view(options.geometry.layer_of(0))) / f.page_slots;
   f.slot_bytes = SlotTable::slot_bytes(options.track_rank, options.columns);
   assert(occupancy.size() == 1 || occupancy.size() == f.tables);
-  std::vector<std::size_t> heads_of_tables(f.tables);
-  for (int head = 0; head < options.geometry.heads(); ++head)
-    ++heads_of_tables[static_cast<std::size_t>(empty.table_of(head))];
+  const std::vector<std::size_t> page_bytes = page_bytes_of_heads(options);
+  std::vector<std::size_t> heads_of_tables(f.tables), bytes_of_tables(f.tables);  // bytes: a page of each head
+  for (int head = 0; head < options.geometry.heads(); ++head) {
+    const auto table = static_cast<std::size_t>(empty.table_of(head));
+    ++heads_of_tables[table];
+    bytes_of_tables[table] += page_bytes[static_cast<std::size_t>(head)];
+    f.token_bytes += page_bytes[static_cast<std::size_t>(head)] / f.page_slots;
+  }
+  if (options.geometry.one_width()) f.row_bytes = page_bytes.front() / f.page_slots;
   std::size_t widest = 0, max_slots = 0;
   for (std::size_t t = 0; t < f.tables; ++t) {
     const Occupancy& o = occupancy[occupancy.size() == 1 ? 0 : t];
@@ -72,6 +77,7 @@ Footprint footprint(const CacheOptions& options, std::span<const Occupancy> occu
     assert(o.tokens >= 0 && o.inserted >= 1 && o.evicted >= 0);
     const std::size_t pages = pages_of(std::max(o.tokens, o.slots), options.page_size);
     f.head_pages += pages * heads_of_table;
+    f.rows += pages * bytes_of_tables[t];
     f.table_pages += pages;
     const std::size_t slots = pages * static_cast<std::size_t>(options.page_size);
     f.merged += MergedTokens::max_bytes(static_cast<std::size_t>(o.merged), slots, options.columns);
@@ -81,7 +87,6 @@ Footprint footprint(const CacheOptions& options, std::span<const Occupancy> occu
     if (!traits(options.mechanism).moves_rows && o.tokens > 0)
       f.queue_entries += SlotQueue::ring_size(max_free(o, pages, options.page_size));
   }
-  f.rows = f.head_pages * f.page_slots * f.row_bytes;
   f.columns = f.table_pages * f.page_slots * f.slot_bytes;
   f.counts = f.table_pages * sizeof(int);
   f.queues = f.queue_entries * sizeof(int);

@@ -2,7 +2,7 @@
 // them with real sessions.
 //
 // clang-format off
-//   rows             pages of all heads x slots of a page x row    row: one token's key and value in one head
+//   rows             pages of all heads x slots of a page x row    row: one token's key and value in one head, as wide as they are
 //   columns          pages of all tables x slots of a page x slot  slot: relative position, score, statistics, rank if kept
 //   counts           pages of all tables x 4                       tokens of each page
 //   queues           entries of all tables x 4                     free slots; none with shift and gather
@@ -31,8 +31,9 @@ struct Occupancy {
 };
 
 struct Footprint {
-  std::size_t heads = 0, tables = 0, page_slots = 0, row_bytes = 0, slot_bytes = 0;  // heads: KV heads of all layers
-  std::size_t head_pages = 0, table_pages = 0, queue_entries = 0;                    // of all heads, of all tables
+  std::size_t heads = 0, tables = 0, page_slots = 0, slot_bytes = 0;  // heads: KV heads of all layers
+  std::size_t row_bytes = 0, token_bytes = 0;  // of a row, 0 if heads differ in width; of the rows of all heads
+  std::size_t head_pages = 0, table_pages = 0, queue_entries = 0;  // of all heads, of all tables
   // the terms
   std::size_t rows = 0, columns = 0, counts = 0, queues = 0, blocks = 0, head_statistics = 0, state = 0, merged = 0;
   std::size_t working = 0;

@@ -42,7 +42,12 @@ HeadGeometry::HeadGeometry(std::vector<LayerGeometry> layers) : layers_(std::mov
     layer_of_.resize(static_cast<std::size_t>(heads), static_cast<int>(i));
     max_kv_heads_ = std::max(max_kv_heads_, l.kv_heads);
     max_group_ = std::max(max_group_, l.group());
-    if (l.kv_heads > 0) max_key_width_ = std::max(max_key_width_, l.key_width);
+    if (l.kv_heads > 0) {
+      one_width_ =
+          one_width_ && (max_key_width_ == 0 || (l.key_width == max_key_width_ && l.value_width == max_value_width_));
+      max_key_width_ = std::max(max_key_width_, l.key_width);
+      max_value_width_ = std::max(max_value_width_, l.value_width);
+    }
     LayerGeometry like_first = l;
     like_first.window = layers_.front().window;
     like_first.chunked = layers_.front().chunked;

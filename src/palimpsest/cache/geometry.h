@@ -57,6 +57,9 @@ class HeadGeometry {
   int max_kv_heads() const { return max_kv_heads_; }
   int max_group() const { return max_group_; }
   int max_key_width() const { return max_key_width_; }
+  int max_value_width() const { return max_value_width_; }
+  // All layers with KV heads have keys of one width, and values of one.
+  bool one_width() const { return one_width_; }
 
   // All layers are equal but for their windows.
   bool is_uniform() const { return uniform_; }
@@ -69,8 +72,8 @@ class HeadGeometry {
   std::vector<LayerGeometry> layers_;
   std::vector<int> first_head_ = {0};  // [layers + 1]
   std::vector<int> layer_of_;          // [heads]
-  int max_kv_heads_ = 0, max_group_ = 0, max_key_width_ = 0;
-  bool uniform_ = true;
+  int max_kv_heads_ = 0, max_group_ = 0, max_key_width_ = 0, max_value_width_ = 0;
+  bool uniform_ = true, one_width_ = true;
 };
 
 }  // namespace palimpsest

@@ -6,34 +6,53 @@
 #include <cstring>
 
 namespace palimpsest {
-namespace {
 
-LayerView layout_of(const HeadGeometry& geometry, CacheType type) {
-  LayerView layout;
-  layout.key_type = layout.value_type = type;
-  layout.page_size = kTile;
-  for (int i = 0; i < geometry.layers() && layout.head_dim == 0; ++i)
-    if (geometry.layer(i).kv_heads > 0)  // all layers have keys and values of these widths
-      layout.head_dim = geometry.layer(i).key_width, layout.value_dim = geometry.layer(i).value_width;
-  return layout;
+// static
+LayerView RecallTier::layout_of(const HeadGeometry& geometry, CacheType type, int head) {
+  const LayerGeometry& layer = geometry.layer_geometry(head);
+  return {.head_dim = layer.key_width,
+          .value_dim = layer.value_width,
+          .page_size = kTile,
+          .key_type = type,
+          .value_type = type};
 }
 
-}  // namespace
+// static
+std::vector<std::size_t> RecallTier::page_sizes(const HeadGeometry& geometry, CacheType type) {
+  std::vector<std::size_t> sizes;
+  for (int head = 0; head < geometry.heads(); ++head)
+    if (const std::size_t bytes = page_bytes(layout_of(geometry, type, head));
+        std::ranges::find(sizes, bytes) == sizes.end())
+      sizes.push_back(bytes);
+  return sizes;
+}
 
 RecallTier::RecallTier(const HeadGeometry& geometry, CacheType type, int max_tokens)
-    : layout_(layout_of(geometry, type)),
+    : geometry_(geometry),
+      type_(type),
       max_pages_((max_tokens + kTile - 1) / kTile),
-      pool_(page_bytes(layout_)),
+      pool_(page_sizes(geometry, type)),
       heads_(static_cast<std::size_t>(geometry.heads())) {}
 
 RecallTier::RecallTier(const RecallTier& other)
-    : layout_(other.layout_), max_pages_(other.max_pages_), pool_(page_bytes(layout_)), heads_(other.heads_) {
+    : geometry_(other.geometry_),
+      type_(other.type_),
+      max_pages_(other.max_pages_),
+      pool_(page_sizes(geometry_, type_)),
+      heads_(other.heads_) {
   for (std::size_t head = 0; head < heads_.size(); ++head)
     for (std::size_t page = 0; page < heads_[head].pages.size(); ++page) {
       PageId& copy = heads_[head].pages[page];
-      copy = pool_.take();
-      std::memcpy(pool_.address(copy), other.pool_.address(other.heads_[head].pages[page]), page_bytes(layout_));
+      copy = take(static_cast<int>(head));
+      std::memcpy(pool_.address(copy), other.pool_.address(other.heads_[head].pages[page]), pool_.bytes_of(copy));
     }
+}
+
+PageId RecallTier::take(int head) {
+  const std::size_t bytes = page_bytes(layout(head));
+  int size = 0;
+  while (pool_.page_bytes(size) != bytes) ++size;
+  return pool_.take(size);
 }
 
 RecallTier::~RecallTier() {
@@ -53,7 +72,7 @@ void RecallTier::reserve(int head, int tokens) {
   }
   h.present.resize(pages);
   h.position.resize(pages * kTile);
-  while (h.pages.size() < pages) h.pages.push_back(pool_.take());
+  while (h.pages.size() < pages) h.pages.push_back(take(head));
 }
 
 void RecallTier::append(int head, Position position, const float* key, const float* value) noexcept {
@@ -61,13 +80,14 @@ void RecallTier::append(int head, Position position, const float* key, const flo
   const auto page = static_cast<std::size_t>(h.written / kTile % max_pages_);
   const auto lane = static_cast<int>(h.written++ % kTile);
   assert(page < h.pages.size() && "reserve() first");
+  const LayerView layout = this->layout(head);
   std::byte* const to = pool_.address(h.pages[page]);
   if (lane == 0) {
-    std::memset(to, 0, page_bytes(layout_));
+    std::memset(to, 0, page_bytes(layout));
     h.present[page] = 0;
   }
-  store_key(layout_, to, lane, key);
-  store_value(layout_, to, lane, value);
+  store_key(layout, to, lane, key);
+  store_value(layout, to, lane, value);
   h.present[page] = static_cast<std::uint16_t>(h.present[page] | 1u << lane);
   h.position[page * kTile + static_cast<std::size_t>(lane)] = position;
 }
@@ -113,12 +133,13 @@ std::size_t RecallTier::bytes() const {
 }
 
 std::size_t RecallTier::max_bytes(const HeadGeometry& geometry, CacheType type, int max_tokens, long long tokens) {
-  const LayerView layout = layout_of(geometry, type);
   const auto pages_of = [](long long count) { return static_cast<std::size_t>((count + kTile - 1) / kTile); };
   const std::size_t pages = std::min(pages_of(max_tokens), pages_of(tokens));
   const std::size_t room = std::min(pages_of(max_tokens), 2 * pages);  // arrays grow by doubling
-  return static_cast<std::size_t>(geometry.heads()) *
-         (pages * page_bytes(layout) + room * (sizeof(PageId) + sizeof(std::uint16_t) + kTile * sizeof(Position)));
+  std::size_t sum = static_cast<std::size_t>(geometry.heads()) * room *
+                    (sizeof(PageId) + sizeof(std::uint16_t) + kTile * sizeof(Position));
+  for (int head = 0; head < geometry.heads(); ++head) sum += pages * page_bytes(layout_of(geometry, type, head));
+  return sum;
 }
 
 }  // namespace palimpsest

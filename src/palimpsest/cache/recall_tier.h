@@ -1,8 +1,8 @@
 // A second tier below the pages of a sequence's cache: keys and values of tokens that were evicted, of each head, which
 // queries may attend to again (attention/recalled.h). Bounded: when a head's tier is full, its oldest page is replaced.
 //
-// A page holds kTile tokens of one head in the layout of a cache page of that size (cache/view.h), in the order in
-// which they were evicted.
+// A page holds kTile tokens of one head in the layout of a cache page of that size (cache/view.h), as wide as its
+// layer's keys and values, in the order in which they were evicted.
 //
 // Keys are stored as the cache has them: rotated by the token's position in the text, if at all.
 #pragma once
@@ -38,14 +38,17 @@ class RecallTier {
   void clear() noexcept;
 
   RecallPages pages(int head) const;
-  LayerView layout() const { return layout_; }  // of a page; without heads
-  long long tokens(int head) const;             // that the tier holds
+  LayerView layout(int head) const { return layout_of(geometry_, type_, head); }  // of a page; without heads
+  long long tokens(int head) const;                                               // that the tier holds
   bool empty() const;
   std::size_t bytes() const;  // of pages and positions
   // Upper bound of bytes() after so many tokens of each head.
   static std::size_t max_bytes(const HeadGeometry& geometry, CacheType type, int max_tokens, long long tokens);
 
  private:
+  static LayerView layout_of(const HeadGeometry& geometry, CacheType type, int head);
+  static std::vector<std::size_t> page_sizes(const HeadGeometry& geometry, CacheType type);  // each once
+  PageId take(int head);
   struct Head {
     std::vector<PageId> pages;
     std::vector<std::uint16_t> present;
@@ -55,7 +58,8 @@ class RecallTier {
   Head& at(int head) { return heads_[static_cast<std::size_t>(head)]; }
   const Head& at(int head) const { return heads_[static_cast<std::size_t>(head)]; }
 
-  LayerView layout_;
+  HeadGeometry geometry_;
+  CacheType type_;
   long long max_pages_;  // of a head
   PagePool pool_;
   std::vector<Head> heads_;

@@ -37,10 +37,13 @@ enum class WeightReduction { kMeanOverGroup, kMaxOverGroup, kMaxOverAll };
 //   q8_0   signed bytes, an f16 scale for each 32 dimensions
 //   q4_0   codes of 4 bits, likewise
 //   q4     q4_0 after a Hadamard transform of the row, which loses less
+//   q3     codes of 3 bits after that transform, an f16 scale for each 32 dimensions
+//   q2     codes of 2 bits, likewise
 //
 // This list is the order of all arrays by type; snapshots store the index. A row is the enumerator and the name, which
 // is that of its format's namespace (cache/formats/) and of its kernels (attention/kernels_*.cpp), too.
-#define PALIMPSEST_CACHE_TYPES(X) X(kF32, f32) X(kF16, f16) X(kBF16, bf16) X(kQ8_0, q8_0) X(kQ4_0, q4_0) X(kQ4, q4)
+#define PALIMPSEST_CACHE_TYPES(X) \
+  X(kF32, f32) X(kF16, f16) X(kBF16, bf16) X(kQ8_0, q8_0) X(kQ4_0, q4_0) X(kQ4, q4) X(kQ3, q3) X(kQ2, q2)
 
 enum class CacheType {
 #define PALIMPSEST_TYPE(enumerator, name) enumerator,

@@ -53,8 +53,8 @@ constexpr auto kLayerwise = std::to_array<Requirement>({
     {Scope::kTarget, "layerwise: one stream", by_layer,
      [](const Candidate& c) { return !c.target->shares_layers && !c.target->several_streams; },
      [](const Candidate&) -> std::string {
-       return "--prefill-layerwise in a model whose layers share caches or have several streams of hidden states: "
-              "leave it out";
+       return "--prefill-layerwise in a model whose layers share caches, have several streams of hidden states or read "
+              "embeddings of their own: leave it out";
      }},
     {Scope::kTarget, "layerwise: own steps", by_layer,
      [](const Candidate& c) { return !c.target->shares_steps && !c.target->shares_pages; },

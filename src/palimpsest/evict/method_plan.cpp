@@ -239,7 +239,7 @@ PlanBytes MethodPlan::bytes_of(std::span<const Occupancy> occupancy) const {
     slots += slots / kStorageGrowth;
     const std::size_t score = fading_on_device() ? sizeof(float) : 0;
     const auto granule = std::lcm<long long>(cache_.page_size, kStorageSlots);
-    return f.heads * (f.row_bytes + score) * static_cast<std::size_t>((slots + granule - 1) / granule * granule);
+    return (f.token_bytes + f.heads * score) * static_cast<std::size_t>((slots + granule - 1) / granule * granule);
   };
   const bool copies = method_.how().copies_rows && method_.evicts();  // to new pages, before the old are freed
   return {.pages = !cache_.pages ? storage_bytes()

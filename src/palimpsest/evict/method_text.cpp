@@ -223,7 +223,7 @@ constexpr std::array kKeys = {
         set_choice<&Method::rerotate, kRerotate>, get_choice<&Method::rerotate, kRerotate>},
     Key{"recall", "PAGES", "pages of 16 evicted tokens that a query attends to: those that fit it best",
         set_count<&Method::recall, 0>, get_count<&Method::recall>},
-    Key{"recall-type", "TYPE", "recall: evicted tokens are held as f32, f16, bf16, q8_0, q4_0 or q4",
+    Key{"recall-type", "TYPE", "recall: evicted tokens are held as f32, f16, bf16, q8_0, q4_0, q4, q3 or q2",
         set_choice<&Method::recall_type, kTypes>, get_choice<&Method::recall_type, kTypes>},
     Key{"recall-max", "TOKENS", "recall: max evicted tokens held of each head; then the oldest go",
         set_count<&Method::recall_max, 16>, get_count<&Method::recall_max>},

@@ -17,7 +17,7 @@ struct PlanTarget {
   CacheOptions shape = {};
   PositionKind positions = PositionKind::kNone;
   bool shares_layers = false;       // layers read the caches of other layers
-  bool several_streams = false;     // hidden states of several streams go from layer to layer
+  bool several_streams = false;     // hidden states of several streams go from layer to layer, or embeddings of layers
   bool scores_by_position = false;  // not by distance only: AttentionShape::query_factor
   int trained_context = 0;          // of the model; 0: unknown
   std::size_t memory = 0;           // max bytes of a sequence with budget auto; 0: unlimited

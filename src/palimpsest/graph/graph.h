@@ -51,7 +51,7 @@ struct DecoderGraph {
   std::uint64_t freed_before = 0;                            // freed_buffers() when it was planned
   std::vector<std::pair<ggml_tensor*, int>> first_of_layer;  // the first operator of each layer
   ggml_tensor* embeddings = nullptr;                         // in [width, tokens]: token embeddings, or hidden states
-  ggml_tensor* per_layer_inputs = nullptr;   // in [layers * per_layer, tokens]: AltUp's embeddings; nullptr: none
+  ggml_tensor* per_layer_inputs = nullptr;   // in [layers * per_layer, tokens]: layers' embeddings; nullptr: none
   ggml_tensor* query_temperature = nullptr;  // in [1, 1, tokens]: factors of queries; nullptr: none
   ggml_tensor* row_ids = nullptr;            // in [at least rows]; nullptr: all tokens
   ggml_tensor* logits = nullptr;             // out [vocabulary, rows], or hidden states [width, rows]

@@ -26,14 +26,6 @@ ggml_tensor* GraphBuilder::as_long_as(ggml_tensor* x, ggml_tensor* like) {
 
 ggml_tensor* GraphBuilder::alt_up_begin(ggml_tensor* x) {
   const AltUp& a = h_.alt_up;
-  g_.per_layer_inputs = ggml_new_tensor_2d(c_, GGML_TYPE_F32, std::int64_t{a.per_layer} * h_.layers, g_.tokens);
-  ggml_set_input(g_.per_layer_inputs);
-  const auto by_layer = [&](ggml_tensor* all, float factor) {
-    return ggml_reshape_3d(c_, ggml_scale(c_, all, factor), a.per_layer, h_.layers, g_.tokens);
-  };
-  const auto width = static_cast<float>(h_.width), own = static_cast<float>(a.per_layer);
-  ggml_tensor* projected = norm(by_layer(product(w_.per_layer_projection, x), 1 / std::sqrt(width)), w_.per_layer_norm);
-  per_layer_ = ggml_scale(c_, ggml_add(c_, projected, by_layer(g_.per_layer_inputs, std::sqrt(own))), std::sqrt(0.5F));
   return ggml_concat(c_, as_input(x), as_long_as(per_head(w_.altup_in, repeated(x, a.inputs - 1)), as_input(x)), 1);
 }
 
@@ -84,10 +76,8 @@ ggml_tensor* GraphBuilder::alt_up_layer(int i, ggml_tensor* stream) {
   ggml_tensor* change = repeated(ggml_sub(c_, x, predicted), a.inputs);
   stream = ggml_add(c_, ggml_mul(c_, change, ggml_reshape_3d(c_, factors, 1, a.inputs, g_.tokens)), stream);
 
-  // The layer's own embedding, to all inputs but the first.
-  ggml_tensor* own = ggml_view_2d(c_, per_layer_, a.per_layer, g_.tokens, per_layer_->nb[2], at(i) * per_layer_->nb[1]);
-  x = act(product(l.per_layer_gate, ggml_mul(c_, first_input(stream), l.altup_scale)));
-  x = norm(product(l.per_layer_out, ggml_mul(c_, x, ggml_cont(c_, own))), l.per_layer_norm);
+  // To all inputs but the first.
+  x = of_own_embedding(l, ggml_mul(c_, first_input(stream), l.altup_scale), own_embedding(i));
   return ggml_concat(c_, inputs_of(stream, 0, 1), ggml_add(c_, inputs_of(stream, 1, a.inputs - 1), as_input(x)), 1);
 }
 

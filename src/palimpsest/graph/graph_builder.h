@@ -31,6 +31,7 @@ class GraphBuilder {
   ggml_tensor* soft_capped(ggml_tensor* x, float cap);
   ggml_tensor* act(ggml_tensor* x, int layer = 0);
   ggml_tensor* gated(ggml_tensor* gate, ggml_tensor* up);  // without a gate: the activation alone
+  ggml_tensor* gated_halves(ggml_tensor* x);               // the first half of each row is the gate
   ggml_tensor* columns(ggml_tensor* x, int count, int first);
   ggml_tensor* heads(ggml_tensor* x, int dim, int count, int first_row = 0);
   ggml_tensor* part(ggml_tensor* x, int width, int count, int row, int first);
@@ -44,6 +45,11 @@ class GraphBuilder {
   ggml_tensor* latent_attention(int i, const LayerWeights& l, ggml_tensor* x);
   ggml_tensor* add_feed_forward(const LayerWeights& l, ggml_tensor* x);
   ggml_tensor* feed_forward(const LayerWeights& l, ggml_tensor* x);
+  // Hyperparameters::per_layer.
+  void make_own_embeddings(ggml_tensor* x);
+  ggml_tensor* own_embedding(int i);  // [per_layer, tokens]
+  ggml_tensor* of_own_embedding(const LayerWeights& l, ggml_tensor* x, ggml_tensor* own);
+  ggml_tensor* layer_end(int i, ggml_tensor* x);
 
   // Layers with a recurrent state (graph_recurrent.cpp).
   ggml_tensor* recurrent(int i, const LayerWeights& l, ggml_tensor* x);
@@ -84,6 +90,7 @@ class GraphBuilder {
   std::map<int, KeysAndValues> shared_kv_;  // by layer, of layers whose cache others read
   ggml_tensor* per_layer_ = nullptr;        // [per_layer, layers, tokens]
   ggml_tensor* layer_input_ = nullptr;      // of the layer whose feed-forward is built
+  ggml_tensor* residual_ = nullptr;         // what its feed-forward's norm reads
 };
 
 }  // namespace palimpsest

@@ -14,8 +14,12 @@ ggml_tensor* GraphBuilder::shared_experts(const LayerWeights& l, ggml_tensor* x)
 // Routes each token to the top-k experts.
 GraphBuilder::Chosen GraphBuilder::route(const LayerWeights& l, ggml_tensor* x) {
   const std::int64_t tokens = x->ne[1], used = h_.experts_used;
-  ggml_tensor* scores =
-      linear(l.router, l.router_bias, f_.router_of_layer_input ? layer_input_ : x);  // [experts, tokens]
+  if (f_.router_of_layer_input) x = layer_input_;
+  if (f_.normed_experts) {
+    const float factor = 1 / std::sqrt(static_cast<float>(h_.width));
+    x = ggml_mul(c_, ggml_scale(c_, ggml_rms_norm(c_, residual_, h_.norm_epsilon), factor), l.router_scale);
+  }
+  ggml_tensor* scores = linear(l.router, l.router_bias, x);  // [experts, tokens]
   if (h_.routing == Routing::kSoftmax) scores = ggml_soft_max(c_, scores);
   if (h_.routing == Routing::kSigmoid) scores = ggml_sigmoid(c_, scores);
   ggml_tensor* chosen = ggml_argsort_top_k(c_, in_best_groups(plus(scores, l.selection_bias)), h_.experts_used);
@@ -23,7 +27,13 @@ GraphBuilder::Chosen GraphBuilder::route(const LayerWeights& l, ggml_tensor* x) 
   weights = ggml_reshape_2d(c_, weights, used, tokens);
   if (h_.routing == Routing::kSoftmaxOfChosen) weights = ggml_soft_max(c_, weights);
   if (h_.normalize_experts) weights = ggml_div(c_, weights, ggml_sum_rows(c_, weights));
-  return {chosen, ggml_reshape_3d(c_, scaled(weights, h_.expert_scale), 1, used, tokens)};
+  weights = ggml_reshape_3d(c_, scaled(weights, h_.expert_scale), 1, used, tokens);
+  if (l.expert_scales != nullptr) {
+    ggml_tensor* scales =
+        ggml_repeat_4d(c_, ggml_reshape_2d(c_, l.expert_scales, 1, h_.experts), 1, h_.experts, tokens, 1);
+    weights = ggml_mul(c_, weights, ggml_get_rows(c_, scales, chosen));
+  }
+  return {chosen, weights};
 }
 
 // Scores [experts, tokens]; -infinity outside the groups whose two best experts have the highest sums (DeepSeek-V3,
@@ -59,7 +69,8 @@ ggml_tensor* GraphBuilder::experts(const LayerWeights& l, ggml_tensor* x) {
     ggml_tensor* up = biased(products.multiply_experts(c_, *up_panels, x, order), l.up_bias);
     ggml_tensor* gate =
         gate_panels == nullptr ? nullptr : biased(products.multiply_experts(c_, *gate_panels, x, order), l.gate_bias);
-    ggml_tensor* down = biased(products.multiply_sorted(c_, *down_panels, gated(gate, up), order), l.down_bias);
+    ggml_tensor* in = h_.gate_up_in_one ? gated_halves(up) : gated(gate, up);
+    ggml_tensor* down = biased(products.multiply_sorted(c_, *down_panels, in, order), l.down_bias);
     return products.combine(c_, down, weights, order);
   }
   const auto each = [&, chosen = chosen](ggml_tensor* weight, ggml_tensor* bias,
@@ -70,7 +81,8 @@ ggml_tensor* GraphBuilder::experts(const LayerWeights& l, ggml_tensor* x) {
   ggml_tensor* in = ggml_reshape_3d(c_, x, x->ne[0], 1, tokens);
   ggml_tensor* up = each(l.up, l.up_bias, in);
   ggml_tensor* gate = l.gate == nullptr ? nullptr : each(l.gate, l.gate_bias, in);
-  ggml_tensor* out = ggml_mul(c_, each(l.down, l.down_bias, gated(gate, up)), weights);
+  up = h_.gate_up_in_one ? gated_halves(up) : gated(gate, up);
+  ggml_tensor* out = ggml_mul(c_, each(l.down, l.down_bias, up), weights);
   ggml_tensor* sum = nullptr;
   for (std::int64_t i = 0; i < used; ++i) {
     ggml_tensor* one = ggml_view_2d(c_, out, out->ne[0], tokens, out->nb[2], static_cast<std::size_t>(i) * out->nb[1]);

@@ -1,6 +1,8 @@
 // The layers: attention, feed-forward and what is between them.
 #include "palimpsest/graph/graph_builder.h"
 
+#include <cmath>
+
 namespace palimpsest {
 
 void GraphBuilder::run() {
@@ -17,6 +19,7 @@ void GraphBuilder::run() {
   if (g_.layers.first == 0) {
     x = norm(scaled(x, h_.embedding_scale), w_.embedding_norm);
   }
+  if (h_.per_layer > 0) make_own_embeddings(x);
   if (h_.alt_up) x = alt_up_begin(x);
   for (int i = g_.layers.first; i < g_.layers.last; ++i) x = h_.alt_up ? alt_up_layer(i, x) : layer(i, x);
   if (h_.alt_up) x = alt_up_end(x);
@@ -49,7 +52,7 @@ ggml_tensor* GraphBuilder::layer(int i, ggml_tensor* x) {
     x = ggml_get_rows(c_, x, ids);
     if (h_.parallel && !l.feed_forward_norm.exists()) in = one ? x : ggml_get_rows(c_, in, ids);
   }
-  if (l.attention_output == nullptr) return l.down == nullptr ? x : add_feed_forward(l, x);
+  if (l.attention_output == nullptr) return layer_end(i, l.down == nullptr ? x : add_feed_forward(l, x));
   attn_out = norm(attn_out, l.attention_sub_norm);
   ggml_tensor* added = linear(l.attention_output, l.attention_bias, attn_out);
   added = norm(scaled(added, h_.attention_output_scale), l.post_attention_norm);
@@ -61,7 +64,38 @@ ggml_tensor* GraphBuilder::layer(int i, ggml_tensor* x) {
   }
   layer_input_ = x;
   x = ggml_add(c_, added, x);
-  return l.down == nullptr ? x : add_feed_forward(l, x);
+  return layer_end(i, l.down == nullptr ? x : add_feed_forward(l, x));
+}
+
+void GraphBuilder::make_own_embeddings(ggml_tensor* x) {
+  g_.per_layer_inputs = ggml_new_tensor_2d(c_, GGML_TYPE_F32, std::int64_t{h_.per_layer} * h_.layers, g_.tokens);
+  ggml_set_input(g_.per_layer_inputs);
+  const auto by_layer = [&](ggml_tensor* all, float factor) {
+    return ggml_reshape_3d(c_, ggml_scale(c_, all, factor), h_.per_layer, h_.layers, g_.tokens);
+  };
+  const auto width = static_cast<float>(h_.width), own = static_cast<float>(h_.per_layer);
+  ggml_tensor* projected = norm(by_layer(product(w_.per_layer_projection, x), 1 / std::sqrt(width)), w_.per_layer_norm);
+  per_layer_ = ggml_scale(c_, ggml_add(c_, projected, by_layer(g_.per_layer_inputs, std::sqrt(own))), std::sqrt(0.5F));
+}
+
+ggml_tensor* GraphBuilder::own_embedding(int i) {
+  return ggml_cont(c_,
+                   ggml_view_2d(c_, per_layer_, h_.per_layer, g_.tokens, per_layer_->nb[2], at(i) * per_layer_->nb[1]));
+}
+
+ggml_tensor* GraphBuilder::of_own_embedding(const LayerWeights& l, ggml_tensor* x, ggml_tensor* own) {
+  return norm(product(l.per_layer_out, ggml_mul(c_, act(product(l.per_layer_gate, x)), own)), l.per_layer_norm);
+}
+
+// What follows the feed-forward.
+ggml_tensor* GraphBuilder::layer_end(int i, ggml_tensor* x) {
+  const LayerWeights& l = w_.layers[i];
+  if (h_.per_layer > 0) {
+    ggml_tensor* own = own_embedding(i);
+    if (x->ne[1] < g_.tokens) own = ggml_get_rows(c_, own, ggml_view_1d(c_, g_.row_ids, g_.rows, 0));
+    x = ggml_add(c_, of_own_embedding(l, x, own), x);
+  }
+  return l.layer_scale == nullptr ? x : ggml_mul(c_, x, l.layer_scale);
 }
 
 ggml_tensor* GraphBuilder::attention(int i, const LayerWeights& l, ggml_tensor* x) {
@@ -89,8 +123,9 @@ ggml_tensor* GraphBuilder::attention(int i, const LayerWeights& l, ggml_tensor* 
     v = heads(linear(l.v, l.v_bias, x), g.value_width, g.kv_heads);
   } else {
     q = heads(clamped(linear(l.q, l.q_bias, x)), g.key_width, g.query_heads);
-    k = heads(clamped(linear(l.k, l.k_bias, x)), g.key_width, g.kv_heads);
-    v = heads(clamped(linear(l.v, l.v_bias, x)), g.value_width, g.kv_heads);
+    ggml_tensor* keys = clamped(linear(l.k, l.k_bias, x));
+    k = heads(keys, g.key_width, g.kv_heads);
+    v = heads(l.v == nullptr ? keys : clamped(linear(l.v, l.v_bias, x)), g.value_width, g.kv_heads);
   }
   q = normed_heads(i, q, l.q_norm);
   if (h_.has_query_temperature(i)) q = ggml_mul(c_, q, query_temperature());
@@ -150,11 +185,16 @@ ggml_tensor* GraphBuilder::latent_attention(int i, const LayerWeights& l, ggml_t
 }
 
 ggml_tensor* GraphBuilder::add_feed_forward(const LayerWeights& l, ggml_tensor* x) {
+  residual_ = x;
   ggml_tensor* out = norm(feed_forward(l, norm(x, l.feed_forward_norm)), l.post_feed_forward_norm);
   return ggml_add(c_, scaled(out, h_.residual_scale), x);
 }
 
 ggml_tensor* GraphBuilder::feed_forward(const LayerWeights& l, ggml_tensor* x) {
+  if (l.router != nullptr && f_.normed_experts) {
+    ggml_tensor* shared = norm(shared_experts(l, x), l.post_shared_norm);
+    return ggml_add(c_, shared, norm(experts(l, norm(residual_, l.experts_norm)), l.post_experts_norm));
+  }
   if (l.router != nullptr) {
     ggml_tensor* mixed = experts(l, f_.experts_of_layer_input ? norm(layer_input_, l.experts_norm) : x);
     if (l.latent_up != nullptr) mixed = product(l.latent_up, mixed);
@@ -165,9 +205,7 @@ ggml_tensor* GraphBuilder::feed_forward(const LayerWeights& l, ggml_tensor* x) {
   if (f_.feed_forward == FeedForward::kGated) {
     up = gated(linear(l.gate, l.gate_bias, x), up);
   } else if (f_.feed_forward == FeedForward::kPackedGate) {
-    up = f_.activation == Activation::kSilu   ? ggml_swiglu(c_, up)
-         : f_.activation == Activation::kGelu ? ggml_geglu(c_, up)
-                                              : ggml_reglu(c_, up);
+    up = gated_halves(up);
   } else {
     up = act(up, static_cast<int>(&l - w_.layers.data()));
   }

@@ -52,6 +52,12 @@ ggml_tensor* GraphBuilder::gated(ggml_tensor* gate, ggml_tensor* up) {  // witho
   return ggml_reglu_split(c_, gate, up);
 }
 
+ggml_tensor* GraphBuilder::gated_halves(ggml_tensor* x) {
+  if (f_.activation == Activation::kSilu) return ggml_swiglu(c_, x);
+  if (f_.activation == Activation::kGelu) return ggml_geglu(c_, x);
+  return ggml_reglu(c_, x);
+}
+
 // A view of `count` results of a product: [count, tokens].
 ggml_tensor* GraphBuilder::columns(ggml_tensor* x, int count, int first) {
   return ggml_view_2d(c_, x, count, g_.tokens, x->nb[1], at(first) * sizeof(float));

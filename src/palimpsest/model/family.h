@@ -120,6 +120,11 @@ struct TinyShape {
   StateHeads state_heads = {};
   int attention_interval = 0;  // the last layer of each so many has attention; 0: as kv_heads_of says
   std::vector<int> query_heads_of = {}, kv_heads_of = {}, feed_forward_of = {};  // [layers], if layers differ
+  // Layers with windows, all but the last of each `window_period`, have heads of this width; 0: all are alike.
+  int window_head_dim = 0, window_period = 0;
+  int own_kv_layers = 0;  // Family::own_kv_layers of files that say how many
+  int per_layer = 0;      // Hyperparameters::per_layer
+  double rope_share = 1;  // of the pairs that rotate, of layers without windows: rope_freqs.weight
   std::vector<ExtraKey> keys = {};
 };
 
@@ -153,6 +158,7 @@ struct Family {
   Presence qkv_bias = Presence::kNo;        // attn_{q,k,v}.bias, attn_qkv.bias
   Presence attention_bias = Presence::kNo;  // attn_output.bias
   Presence sink_logits = Presence::kNo;     // attn_sinks: AttentionShape::sink_logits
+  Presence value_weights = Presence::kYes;  // attn_v; without it values are keys, before their norm and rotation
   bool value_norm = false;                  // values are divided by their RMS, without weights
   // Layers from this one on read the cache of an earlier one (Hyperparameters::kv_layers); 0: none.
   int own_kv_layers = 0;
@@ -170,9 +176,13 @@ struct Family {
   bool gated_shared_experts = false;        // ffn_gate_inp_shexp: sigmoid of one number per token
   // The experts of all tokens (Hyperparameters::shared_feed_forward): the end of their tensors' names.
   std::string_view shared_experts_end = "_shexp";
-  bool router_of_layer_input = false;   // the router reads the layer's input, before its norm
-  bool experts_of_layer_input = false;  // the chosen experts read the layer's input, after a norm: ffn_norm_exps
-  bool parallel = false;                // attention and feed-forward read the same x
+  // Chosen and shared experts have norms each, before and after (ffn_norm, post_ffw_norm_1; pre_ffw_norm_2,
+  // post_ffw_norm_2), and the router reads x / rms(x) / sqrt(width) * ffn_gate_inp.scale, of the x before these norms.
+  bool normed_experts = false;
+  Presence expert_scales = Presence::kNo;  // ffn_down_exps.scale: factors of experts' results
+  bool router_of_layer_input = false;      // the router reads the layer's input, before its norm
+  bool experts_of_layer_input = false;     // the chosen experts read the layer's input, after a norm: ffn_norm_exps
+  bool parallel = false;                   // attention and feed-forward read the same x
   // Layers may differ in heads and feed-forward width. Without KV heads attention is one product, attn_output; without
   // query heads, too, there is none. Width 0: no feed-forward.
   bool layers_differ = false;
@@ -181,6 +191,7 @@ struct Family {
   bool recurrent_beside_attention = false;    // ... of all layers: both read the same input, and are added
   Presence gated_norm = Presence::kYes;       // ssm_norm, of Mamba-2
   bool alt_up = false;                        // Hyperparameters::alt_up
+  Presence layer_scale = Presence::kNo;       // layer_output_scale: one factor of what a layer gives
   // Input and output.
   bool scaled_embedding = false;          // times sqrt(width)
   Presence output = Presence::kOptional;  // output.weight; else tied to the embedding

@@ -7,6 +7,8 @@
 #include <string_view>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "palimpsest/core/error.h"
 #include "palimpsest/core/gguf_file.h"
 #include "palimpsest/model/arch_metadata.h"
@@ -71,7 +73,8 @@ RopeOptions read_rope(const GgufFile& file, const ArchMetadata& keys, const Fami
   return rope;
 }
 
-// Key and value widths are equal in all layers; head counts may differ if Family::layers_differ.
+// Key and value widths are equal in all layers, but for Hyperparameters::set_window_widths; head counts may differ if
+// Family::layers_differ.
 HeadGeometry read_geometry(const ArchMetadata& keys, const Family& family, const Hyperparameters& h) {
   const auto query_heads = keys.of_layers("attention.head_count", h.layers, family.layers_differ);
   const auto kv_heads = keys.of_layers("attention.head_count_kv", h.layers, family.layers_differ, query_heads);
@@ -111,6 +114,9 @@ void read_feed_forward(const ArchMetadata& keys, const Family& family, Hyperpara
   h.expert_feed_forward = keys.optional("expert_feed_forward_length", std::ranges::max(h.feed_forward));
   h.routing = family.routing;
   h.normalize_experts = family.routing != Routing::kSoftmaxOfChosen;
+  const bool packs = family.feed_forward == FeedForward::kGated && family.expert_bias == Presence::kNo;
+  for (int i = 0; packs && !h.gate_up_in_one && i < h.layers; ++i)
+    h.gate_up_in_one = keys.file().find(fmt::format("blk.{}.ffn_gate_up_exps.weight", i)) != nullptr;
 }
 
 // libllama's numbers: none, mean, cls, last, rank.
@@ -154,14 +160,28 @@ bool Hyperparameters::share_kv(int own) {
     all.push_back(geometry.layer(i));
     kv_layers.push_back(i);
     if (i < own) continue;
+    const LayerGeometry& g = geometry.layer(i);
+    const auto alike = [&](const LayerGeometry& other) {
+      return other.window == g.window && other.query_heads == g.query_heads && other.key_width == g.key_width &&
+             other.value_width == g.value_width;
+    };
     int source = own - 1;
-    while (source >= 0 && geometry.layer(source).window != geometry.layer(i).window) --source;
+    while (source >= 0 && !alike(geometry.layer(source))) --source;
     if (source < 0) return false;
     kv_layers.back() = source;
     all.back().kv_heads = 0;
   }
   geometry = HeadGeometry(std::move(all));
   return true;
+}
+
+void Hyperparameters::set_window_widths(int key, int value) {
+  std::vector<LayerGeometry> all;
+  for (int i = 0; i < layers; ++i) {
+    all.push_back(geometry.layer(i));
+    if (all.back().window != INT32_MAX) all.back().key_width = key, all.back().value_width = value;
+  }
+  geometry = HeadGeometry(std::move(all));
 }
 
 std::vector<float> alibi_slopes(int heads, double max_bias) {

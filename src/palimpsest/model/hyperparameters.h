@@ -33,10 +33,9 @@ inline constexpr int kMaxTaps = 16;
 
 // Gemma 3n: the residual stream has several inputs per token (AltUp, arXiv 2301.13310): a layer predicts all from
 // all, computes the first one and corrects all. Attention has a product of low rank beside it (Laurel, arXiv
-// 2411.07501). Each layer reads an embedding of the token of its own. Feed-forward gates below mean + sparsity *
-// deviation are 0 in the first layers.
+// 2411.07501). Feed-forward gates below mean + sparsity * deviation are 0 in the first layers.
 struct AltUp {
-  int inputs = 0, per_layer = 0, laurel_rank = 0;  // widths of a layer's embedding, of Laurel
+  int inputs = 0, laurel_rank = 0;  // laurel_rank: width
   int sparse_layers = 0;
   float sparsity = 0;
 
@@ -83,6 +82,7 @@ struct Hyperparameters {
   int expert_latent = 0;        // width of what the chosen experts read and give, by two products; 0: the model's
   int expert_interval = 1;      // the last layer of each so many has a mixture
   Routing routing = Routing::kSoftmax;
+  bool gate_up_in_one = false;                    // of experts: ffn_gate_up_exps, gates first
   bool normalize_experts = true;                  // weights of the chosen experts sum to 1 (before their scale)
   float expert_scale = 1;                         // factor of these weights
   float mixture_scale = 1;                        // factor of the sum of the chosen and the shared experts
@@ -90,6 +90,9 @@ struct Hyperparameters {
   LatentAttention latent = {};
   bool delta_in_one = false;  // q, k, v and z of the delta rule are one product, by group
   AltUp alt_up = {};
+  // Each layer reads an embedding of the token of its own (Gemma 3n, Gemma 4), of this width; 0: none. With AltUp it is
+  // added to all inputs but the first, else to the layer's result:  x = x + norm(out(act(gate x) * embedding))
+  int per_layer = 0;
   std::vector<int> kv_layers = {};   // [layers] the layer whose cache a layer reads; empty: all have their own
   Pooling pooling = Pooling::kMean;  // of embeddings; kNone: the file asks for another kind
   std::size_t parameters = 0, weight_bytes = 0;
@@ -107,8 +110,11 @@ struct Hyperparameters {
   }
   const RopeOptions& rope_table(int index) const { return index == 0 ? rope : *local_rope; }
   int kv_layer(int layer) const { return kv_layers.empty() ? layer : kv_layers[at(layer)]; }
-  // Layers from `own` on read the cache of the last one before it with the same window. false: there is none.
+  // Layers from `own` on read the cache of the last one before it with the same window and the same heads. false: there
+  // is none.
   bool share_kv(int own);
+  // Heads of layers with windows have these widths. Throws Error for widths that no layer can have.
+  void set_window_widths(int key, int value);
   int expert_width() const { return expert_latent > 0 ? expert_latent : width; }
   // The layer scales its queries by their positions.
   bool has_query_temperature(int layer) const {

@@ -55,11 +55,12 @@ class List {
     norm(w.output_norm, std::string(f_.output_norm_name), h_.width);
     matrix(w.output, "output", h_.width, h_.vocabulary, f_.output);
     vector(w.output_bias, "output.bias", h_.vocabulary, f_.output_bias);
-    if (!h_.alt_up) return;
-    const std::int64_t all = std::int64_t{h_.layers} * h_.alt_up.per_layer;
+    if (h_.per_layer == 0) return;
+    const std::int64_t all = std::int64_t{h_.layers} * h_.per_layer;
     host_rows("per_layer_token_embd.weight", h_.vocabulary, Presence::kYes, all);
     matrix(w.per_layer_projection, "per_layer_model_proj", h_.width, all);
-    norm(w.per_layer_norm, "per_layer_proj_norm", h_.alt_up.per_layer);
+    norm(w.per_layer_norm, "per_layer_proj_norm", h_.per_layer);
+    if (!h_.alt_up) return;
     heads(w.altup_in, "altup_proj", h_.width, h_.width, h_.alt_up.inputs - 1);
     heads(w.altup_out, "altup_unembd_proj", h_.width, h_.width, h_.alt_up.inputs - 1);
   }
@@ -74,8 +75,11 @@ class List {
     matrix(l.laurel_in, blk + "laurel_l", h_.width, a.laurel_rank);
     matrix(l.laurel_out, blk + "laurel_r", a.laurel_rank, h_.width);
     norm(l.laurel_norm, blk + "laurel_post_norm", h_.width);
-    matrix(l.per_layer_gate, blk + "inp_gate", h_.width, a.per_layer);
-    matrix(l.per_layer_out, blk + "proj", a.per_layer, h_.width);
+  }
+
+  void per_layer(LayerWeights& l, const std::string& blk) {
+    matrix(l.per_layer_gate, blk + "inp_gate", h_.width, h_.per_layer);
+    matrix(l.per_layer_out, blk + "proj", h_.per_layer, h_.width);
     norm(l.per_layer_norm, blk + "post_norm", h_.width);
   }
 
@@ -107,7 +111,7 @@ class List {
     } else {
       matrix(l.q, blk + "attn_q", h_.width, f_.gated_attention ? 2 * q : q);
       matrix(l.k, blk + "attn_k", h_.width, k);
-      matrix(l.v, blk + "attn_v", h_.width, v);
+      matrix(l.v, blk + "attn_v", h_.width, v, f_.value_weights);
       vector(l.q_bias, blk + "attn_q.bias", q, f_.qkv_bias);
       vector(l.k_bias, blk + "attn_k.bias", k, f_.qkv_bias);
       vector(l.v_bias, blk + "attn_v.bias", v, f_.qkv_bias);
@@ -212,9 +216,20 @@ class List {
     if (mixture) {
       const std::int64_t own = h_.expert_feed_forward, width = h_.expert_width();
       matrix(l.router, blk + "ffn_gate_inp", h_.width, h_.experts);
-      if (f_.feed_forward == FeedForward::kGated) experts(l.gate, blk + "ffn_gate_exps", width, own);
-      experts(l.up, blk + "ffn_up_exps", width, own);
+      if (h_.gate_up_in_one) {
+        experts(l.up, blk + "ffn_gate_up_exps", width, 2 * own);
+      } else {
+        if (f_.feed_forward == FeedForward::kGated) experts(l.gate, blk + "ffn_gate_exps", width, own);
+        experts(l.up, blk + "ffn_up_exps", width, own);
+      }
       experts(l.down, blk + "ffn_down_exps", own, width);
+      if (f_.normed_experts) {
+        vector(l.router_scale, blk + "ffn_gate_inp.scale", h_.width, Presence::kYes);
+        norm(l.post_shared_norm, blk + "post_ffw_norm_1", h_.width);
+        norm(l.experts_norm, blk + "pre_ffw_norm_2", h_.width);
+        norm(l.post_experts_norm, blk + "post_ffw_norm_2", h_.width);
+      }
+      vector(l.expert_scales, blk + "ffn_down_exps.scale", h_.experts, f_.expert_scales);
       if (h_.expert_latent > 0) {
         matrix(l.latent_down, blk + "ffn_latent_down", h_.width, width);
         matrix(l.latent_up, blk + "ffn_latent_up", width, h_.width);
@@ -270,6 +285,8 @@ std::vector<TensorSpec> tensors_of(const Family& family, const Hyperparameters& 
       list.attention(weights.layers[at], hyper.geometry.layer(i), blk, packed_qkv);
     list.feed_forward(weights.layers[at], hyper.feed_forward[at], blk, hyper.is_mixture(i));
     if (hyper.alt_up) list.alt_up(weights.layers[at], blk);
+    if (hyper.per_layer > 0) list.per_layer(weights.layers[at], blk);
+    list.vector(weights.layers[at].layer_scale, blk + "layer_output_scale.weight", 1, family.layer_scale);
   }
   return list.take();
 }

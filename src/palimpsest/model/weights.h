@@ -21,7 +21,8 @@ struct NormWeights {
 };
 struct LayerWeights {
   NormWeights attention_norm, q_norm, k_norm, query_latent_norm, latent_norm, post_attention_norm, feed_forward_norm,
-      post_feed_forward_norm, attention_sub_norm, feed_forward_sub_norm, experts_norm;
+      post_feed_forward_norm, attention_sub_norm, feed_forward_sub_norm, experts_norm, post_experts_norm,
+      post_shared_norm;
   ggml_tensor *qkv = nullptr, *q = nullptr, *k = nullptr, *v = nullptr, *attention_output = nullptr;
   ggml_tensor* attention_gate = nullptr;
   // Recurrent layers; their out is attention_output, or beside attention recurrent_out. a is decay, d is skip, [1,
@@ -34,12 +35,14 @@ struct LayerWeights {
   ggml_tensor *query_latent = nullptr, *latent = nullptr, *keys_values = nullptr;
   ggml_tensor *absorbed_keys = nullptr, *absorbed_values = nullptr;
   ggml_tensor *qkv_bias = nullptr, *q_bias = nullptr, *k_bias = nullptr, *v_bias = nullptr, *attention_bias = nullptr;
-  ggml_tensor *gate = nullptr, *up = nullptr, *down = nullptr;  // of all experts, in a mixture
+  // Of all experts, in a mixture; up is both if they are in one (Hyperparameters::gate_up_in_one).
+  ggml_tensor *gate = nullptr, *up = nullptr, *down = nullptr;
   ggml_tensor *gate_bias = nullptr, *up_bias = nullptr, *down_bias = nullptr;
   ggml_tensor *router = nullptr, *router_bias = nullptr, *selection_bias = nullptr;  // the experts of a token
   ggml_tensor *shared_gate = nullptr, *shared_up = nullptr, *shared_down = nullptr;  // of the experts of all tokens
   ggml_tensor* shared_router = nullptr;
-  // AltUp: AltUp's router, predictions and corrections; Laurel; the layer's own embedding.
+  ggml_tensor *router_scale = nullptr, *expert_scales = nullptr, *layer_scale = nullptr;
+  // AltUp's router, predictions and corrections; Laurel; the layer's own embedding.
   ggml_tensor *altup_router = nullptr, *altup_predict = nullptr, *altup_correct = nullptr, *altup_scale = nullptr;
   ggml_tensor *laurel_in = nullptr, *laurel_out = nullptr, *per_layer_gate = nullptr, *per_layer_out = nullptr;
   NormWeights altup_norm = {}, laurel_norm = {}, per_layer_norm = {};
@@ -51,8 +54,7 @@ struct Weights {
   NormWeights embedding_norm, output_norm;
   ggml_tensor* output = nullptr;  // the embedding if the file has no output matrix (tied)
   ggml_tensor* output_bias = nullptr;
-  // AltUp: all layers' embeddings from the model's, and the other inputs of the residual stream from the first, and
-  // back.
+  // All layers' embeddings from the model's. AltUp: the other inputs of the residual stream from the first, and back.
   ggml_tensor *per_layer_projection = nullptr, *altup_in = nullptr, *altup_out = nullptr;
   NormWeights per_layer_norm = {};
   std::vector<ggml_backend_dev_t> devices;  // of ModelOptions::device
@@ -65,7 +67,7 @@ struct Weights {
   const Panels* panels_of(const ggml_tensor* matrix) const;
 
   void embedding_row(TokenId token, float* out) const;  // [width]
-  void per_layer_row(TokenId token, float* out) const;  // [layers * per_layer], of AltUp
+  void per_layer_row(TokenId token, float* out) const;  // [layers * per_layer]
   void position_row(int position, float* out) const;    // [width], of learned positions
 
   GgufFile file;  // kept open: embeddings, and on the CPU matrices, are read from it

@@ -4,7 +4,7 @@
 //   score = w0 + w1 ||k|| + w2 ||v|| + a . k + b . v        k un-rotated
 //
 // A score never changes: it is computed once, on insert (docs/decisions/0014). Weights of a head: w0, w1, w2, a, b
-// (policy/scorer_file.h).
+// (policy/scorer_file.h); of a head of smaller widths than the model's largest, zeros follow.
 #pragma once
 
 #include <string_view>
@@ -22,16 +22,19 @@ class LinearScorer : public Policy {
     return {.keys = Keys{}, .values = Values{}, .score_on_insert = true, .model = true};
   }
 
-  void prepare(const PolicyModel& model) override { weights_ = read_scorer(sized(file_, kLinearInputs, model), model); }
+  void prepare(const PolicyModel& model) override {
+    const ScorerFormat format = sized(file_, kLinearInputs, model);
+    weights_ = read_scorer(format, model);
+    width_ = format.floats;
+  }
 
   void score(const HeadView& head, std::span<float> score) const override {
     const auto dim = static_cast<std::size_t>(head.keys.width), value_dim = static_cast<std::size_t>(head.values.width);
-    const std::size_t width = kLinearInputs + dim + value_dim;
-    const auto w = std::span(weights_).subspan(static_cast<std::size_t>(head.table) * width, width);
+    const auto w = std::span(weights_).subspan(static_cast<std::size_t>(head.table) * width_, width_);
     for (std::size_t i = 0; i < score.size(); ++i) {
       const auto key = head.keys[static_cast<int>(i)], value = head.values[static_cast<int>(i)];
-      score[i] =
-          w[0] + w[1] * norm(key) + w[2] * norm(value) + dot(w.subspan(3, dim), key) + dot(w.subspan(3 + dim), value);
+      score[i] = w[0] + w[1] * norm(key) + w[2] * norm(value) + dot(w.subspan(3, dim), key) +
+                 dot(w.subspan(3 + dim, value_dim), value);
     }
   }
 
@@ -40,7 +43,8 @@ class LinearScorer : public Policy {
 
  private:
   ScorerFormat file_;
-  std::vector<float> weights_;  // [KV heads of all layers][3 + head_dim + value_dim]
+  std::vector<float> weights_;  // [KV heads of all layers][width_]
+  std::size_t width_ = 0;       // 3 + head_dim + value_dim, of the widest head
 };
 
 }  // namespace palimpsest

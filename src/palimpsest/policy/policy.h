@@ -50,7 +50,7 @@ struct HeadView {
 struct PolicyModel {
   std::string path;                                           // model file; empty: random weights
   std::uint64_t fingerprint = 0;                              // model/fingerprint.h
-  int layers = 0, kv_heads = 0, head_dim = 0, value_dim = 0;  // kv_heads: max over layers
+  int layers = 0, kv_heads = 0, head_dim = 0, value_dim = 0;  // max over layers
   int heads = 0;                                              // KV heads of all layers
   int group = 1;                                              // query heads per KV head: max over layers
   std::vector<RopeOptions> rope = {};                         // [heads] rotation of stored keys

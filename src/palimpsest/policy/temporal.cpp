@@ -41,7 +41,7 @@ class Temporal final : public Policy {
     for (std::size_t i = 0; i < score.size(); ++i) {
       const auto key = head.keys[static_cast<int>(i)], value = head.values[static_cast<int>(i)];
       score[i] = w[0] + w[1] * norm(key) + w[2] * norm(value) + dot(w.subspan(kInputs, dim), key) +
-                 dot(w.subspan(kInputs + dim), value);
+                 dot(w.subspan(kInputs + dim, value.size()), value);
     }
   }
 

@@ -1,7 +1,9 @@
 #include "palimpsest/speed/fill.h"
 
 #include <algorithm>
+#include <map>
 #include <random>
+#include <utility>
 #include <vector>
 
 namespace palimpsest {
@@ -27,10 +29,11 @@ std::vector<std::byte> noise(const LayerView& view, std::mt19937& generator) {
 void fill_pages_with_noise(const Cache& cache, std::uint32_t seed) {
   constexpr std::size_t kDifferent = 16;  // pages; the others are copies
   std::mt19937 generator(seed);
-  std::vector<std::vector<std::byte>> pages;
+  std::map<std::pair<int, int>, std::vector<std::vector<std::byte>>> pages_of;  // by widths of keys and values
   std::size_t next = 0;
   for (int l = 0; l < cache.geometry().layers(); ++l) {
     const LayerView view = cache.view(l);
+    std::vector<std::vector<std::byte>>& pages = pages_of[{view.head_dim, view.value_dim}];
     while (pages.size() < kDifferent) pages.push_back(noise(view, generator));
     for (int h = 0; h < view.kv_heads; ++h) {
       const HeadPages& head = view.head[h];

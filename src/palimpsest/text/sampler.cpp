@@ -8,6 +8,7 @@
 #include <limits>
 #include <optional>
 #include <random>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -55,6 +56,17 @@ SamplerOptions resolved(SamplerOptions options, const Vocabulary* vocabulary) {
   return options;
 }
 
+// Tokens that no text has, by the file (tokenizer.ggml.suppress_tokens): Gemma 4's marks of images and audio.
+std::vector<TokenId> suppressed_of(const Vocabulary* vocabulary, std::size_t tokens) {
+  std::vector<TokenId> out;
+  if (vocabulary == nullptr) return out;
+  std::int32_t count = 0;
+  const llama_token* const all = llama_vocab_get_suppress_tokens(llama_model_get_vocab(vocabulary->model()), &count);
+  for (const TokenId token : std::span(all, static_cast<std::size_t>(count)))
+    if (token >= 0 && static_cast<std::size_t>(token) < tokens) out.push_back(token);
+  return out;
+}
+
 }  // namespace
 
 struct Sampler::Impl {
@@ -62,7 +74,8 @@ struct Sampler::Impl {
       : tokens(static_cast<std::size_t>(size)),
         options(resolved(given, words)),
         history(SamplerChain::window(options)),
-        first(SamplerChain::initial(options)) {
+        first(SamplerChain::initial(options)),
+        suppressed(suppressed_of(words, tokens)) {
     if (SamplerChain::uses_dry(options)) dry = words->dry_sampler(options);
     if (options.constrained()) {
       vocabulary = words;
@@ -78,6 +91,7 @@ struct Sampler::Impl {
   SamplerOptions options;
   History history;
   SamplerChain::State first;
+  std::vector<TokenId> suppressed;
   std::shared_ptr<const llama_sampler> dry;
   std::optional<SamplerChain> built;
   std::optional<GrammarConstraint> grammar;
@@ -97,10 +111,13 @@ struct Sampler::Impl {
   llama_token_data_array fill(std::span<const float> logits) {
     candidates.resize(logits.size());
     for (std::size_t i = 0; i < logits.size(); ++i) candidates[i] = {static_cast<TokenId>(i), logits[i], 0};
+    const auto exclude = [&](TokenId token) {
+      candidates[static_cast<std::size_t>(token)].logit = -std::numeric_limits<float>::infinity();
+    };
+    for (const TokenId token : suppressed) exclude(token);
     if (too_early())
       for (const TokenId token : ends)
-        if (static_cast<std::size_t>(token) < tokens)
-          candidates[static_cast<std::size_t>(token)].logit = -std::numeric_limits<float>::infinity();
+        if (static_cast<std::size_t>(token) < tokens) exclude(token);
     return {candidates.data(), candidates.size(), -1, false};
   }
   TokenId chosen(const llama_token_data_array& array) const {

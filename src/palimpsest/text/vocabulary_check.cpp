@@ -100,11 +100,12 @@ void check_vocabulary(const std::string& path, std::span<const GgufOverride> ove
   const auto model = file.text("tokenizer.ggml.model");
   if (!model || *model == "no_vocab" || *model == "none")
     fail("{}: has no vocabulary (tokenizer.ggml.model): convert the model together with its tokenizer", path);
-  constexpr std::string_view kSupported[] = {"llama", "gpt2", "bert", "t5"};
+  constexpr std::string_view kSupported[] = {"llama", "gpt2", "bert", "t5", "gemma4"};
   if (std::ranges::find(kSupported, *model) == std::end(kSupported))
     fail("{}: tokenizer \"{}\" is not supported; {} are: use another model", path, printable(*model),
          fmt::join(kSupported, ", "));
-  const bool sentencepiece = *model == "llama";
+  // gemma4: byte pairs with SentencePiece's spaces and bytes.
+  const bool sentencepiece = *model == "llama" || *model == "gemma4";
 
   const auto tokens = file.texts("tokenizer.ggml.tokens").value_or(std::vector<std::string_view>{});
   if (tokens.empty()) fail("{}: tokenizer.ggml.tokens is missing or empty: convert the model again", path);

@@ -8,6 +8,7 @@
 #include "palimpsest/cache/formats/bf16.h"
 #include "palimpsest/cache/formats/f16.h"
 #include "palimpsest/cache/formats/f32.h"
+#include "palimpsest/cache/formats/q3.h"
 #include "palimpsest/cache/formats/q4.h"
 #include "palimpsest/cache/formats/q8_0.h"
 #include "palimpsest/core/types.h"

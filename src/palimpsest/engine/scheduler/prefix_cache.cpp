@@ -123,7 +123,6 @@ void PrefixCache::keep(const PrefixKey& key, std::span<const TokenId> prompt, st
 void PrefixCache::add(Kept added) {
   kept_.push_back(std::make_unique<Kept>(std::move(added)));
   Kept& kept = *kept_.back();
-  page_bytes_ = page_bytes(kept.cache->view(0));
   try {
     count_pages(kept);
   } catch (...) {
@@ -263,16 +262,22 @@ void PrefixCache::count_pages(Kept& kept) {
   kept.pages = kept.cache->pages();
   std::size_t counted = 0;
   try {
-    for (; counted < kept.pages.size(); ++counted) ++users_[kept.pages[counted]];
+    for (; counted < kept.pages.size(); ++counted)
+      if (const PageId page = kept.pages[counted]; ++users_[page] == 1)
+        bytes_of_pages_ += kept.cache->pool()->bytes_of(page);
   } catch (...) {
-    evict_pages(std::span(kept.pages).first(counted));
+    evict_pages(kept, counted);
     throw;
   }
 }
 
-void PrefixCache::evict_pages(std::span<const PageId> pages) noexcept {
-  for (const PageId page : pages)
-    if (const auto users = users_.find(page); --users->second == 0) users_.erase(users);
+void PrefixCache::evict_pages(const Kept& kept, std::size_t count) noexcept {
+  for (const PageId page : std::span(kept.pages).first(count)) {
+    const auto users = users_.find(page);
+    if (--users->second > 0) continue;
+    users_.erase(users);
+    bytes_of_pages_ -= kept.cache->pool()->bytes_of(page);
+  }
 }
 
 void PrefixCache::count_use(bool at_prompt_end) noexcept {
@@ -356,7 +361,7 @@ PrefixCache::KeptCaches::iterator PrefixCache::evict(KeptCaches::iterator at) no
     on_evict_();
     writing_ = nullptr;
   }
-  evict_pages((*at)->pages);
+  evict_pages(**at, (*at)->pages.size());
   overhead_bytes_ -= (*at)->overhead_bytes;
   return kept_.erase(at);
 }

@@ -136,7 +136,7 @@ class PrefixCache {
 
   // All pages, each counted once, or the copies of storages, and the tokens, tables and statistics of all kept caches.
   std::size_t bytes() const { return bytes_of_pages() + overhead_bytes_; }
-  std::size_t bytes_of_pages() const { return users_.size() * page_bytes_; }
+  std::size_t bytes_of_pages() const { return bytes_of_pages_; }
   std::size_t overhead_bytes() const { return overhead_bytes_; }
   std::size_t size() const { return kept_.size(); }
 
@@ -181,11 +181,11 @@ class PrefixCache {
   using KeptCaches = std::vector<std::unique_ptr<Kept>>;
   KeptCaches::iterator evict(KeptCaches::iterator at) noexcept;
   void count_pages(Kept& kept);
-  void evict_pages(std::span<const PageId> pages) noexcept;
+  void evict_pages(const Kept& kept, std::size_t count) noexcept;  // the first `count` of its pages
 
   KeptCaches kept_;
   std::unordered_map<PageId, int> users_;  // number of kept caches that share a page
-  std::size_t page_bytes_ = 0, overhead_bytes_ = 0;
+  std::size_t bytes_of_pages_ = 0, overhead_bytes_ = 0;
   std::uint64_t clock_ = 0;
   // Of the last uses, prompts that continued histories at the end of a prompt, and of an answer. The first are many
   // where clients or chat templates leave out a part of answers: reasoning, white space.

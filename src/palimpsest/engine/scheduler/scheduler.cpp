@@ -63,12 +63,14 @@ Scheduler::Scheduler(std::shared_ptr<Decoder> decoder, std::shared_ptr<const Voc
     fail("a step of {} tokens is too small for {} sequences and a chunk of {}: give at least {}", options.step_tokens,
          options.max_sequences, options.chunk, options.max_sequences + options.chunk);
   if (vocabulary_ != nullptr) repeat_ = repeat_instruction(*vocabulary_);
-  const Cache probe(page_shape(*decoder_, options));  // throws for an impossible shape
-  pool_ = std::make_shared<PagePool>(page_bytes(probe.view(probe.geometry().layer_of(0))));
-  pool_->set_limit(options.pool_bytes / pool_->page_bytes(), [this] { return prefixes_.evict_one(); });
+  const CacheOptions shape = page_shape(*decoder_, options);
+  pool_ = make_pool(shape);  // throws for an impossible shape
+  pool_->set_limit(options.pool_bytes, [this] { return prefixes_.evict_one(); });
   load_.pool_bytes = options.pool_bytes;
   load_.page_size = options.page_size;
-  load_.blocks = static_cast<long long>(options.pool_bytes / pool_->page_bytes()) / probe.geometry().heads();
+  std::size_t block = 0;  // a page of each head
+  for (const std::size_t bytes : page_bytes_of_heads(shape)) block += bytes;
+  load_.blocks = static_cast<long long>(options.pool_bytes / block);
   if (!options.disk.folder.empty()) {
     if (!decoder_->cache_options().pages) fail("caches on disk need keys and values in the CPU's memory");
     disk_ = std::make_shared<DiskCache>(options.disk, cache_fingerprint(decoder_->model()), vocabulary_);
@@ -345,7 +347,7 @@ void Scheduler::remove_finished() {
   for (const auto& job : running_)  // of devices
     if (!job->plan->cache().pages && job->sequence != nullptr)
       load_.used_bytes += job->sequence->cache().bytes_in_use();
-  load_.copied_bytes = static_cast<long long>(pool_->pages_copied() * pool_->page_bytes());
+  load_.copied_bytes = static_cast<long long>(pool_->bytes_copied());
   load_.peak_bytes = std::max({load_.peak_bytes, pool_->bytes_peak(), load_.used_bytes});
 }
 

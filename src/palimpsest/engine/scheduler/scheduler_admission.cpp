@@ -1,6 +1,8 @@
 // Admission: which request runs next, its sequence, and what it continues from (a snapshot, a kept prefix, a history).
 #include <algorithm>
+#include <array>
 #include <cassert>
+#include <span>
 #include <utility>
 
 #include "palimpsest/engine/scheduler/scheduler.h"
@@ -148,8 +150,10 @@ void Scheduler::limit_prefixes() {
   std::size_t beside = prefixes_.overhead_bytes();
   for (const Reservation& reserved : reserved_) beside += reserved.overhead_bytes;
   assert(beside <= options_.pool_bytes);
-  pool_->set_limit((options_.pool_bytes - beside) / pool_->page_bytes(), [this] { return prefixes_.evict_one(); });
-  pool_->reserve(0);
+  pool_->set_limit(options_.pool_bytes - beside, [this] { return prefixes_.evict_one(); });
+  constexpr std::array<std::size_t, 8> kNone{};  // without an allocation, which might fail
+  assert(pool_->sizes() <= kNone.size());
+  pool_->reserve(std::span(kNone).first(pool_->sizes()));
 }
 
 void Scheduler::begin_to_load(Job& job) {

@@ -16,7 +16,7 @@ PlanTarget plan_target(const Hyperparameters& hyper, const SessionOptions& optio
   target.shape.page_size = options.page_size;
   target.positions = hyper.positions();
   target.shares_layers = !hyper.kv_layers.empty();
-  target.several_streams = bool(hyper.alt_up);
+  target.several_streams = bool(hyper.alt_up) || hyper.per_layer > 0;
   target.scores_by_position = !hyper.query_factors.empty();
   target.trained_context = hyper.trained_context;
   target.memory = options.auto_memory;
@@ -92,8 +92,8 @@ PolicyModel policy_model(const Model& model, const Method& method) {
           .fingerprint = fingerprint(model),
           .layers = hyper.layers,
           .kv_heads = hyper.geometry.max_kv_heads(),
-          .head_dim = hyper.geometry.layer(0).key_width,
-          .value_dim = hyper.geometry.layer(0).value_width,
+          .head_dim = hyper.geometry.max_key_width(),
+          .value_dim = hyper.geometry.max_value_width(),
           .heads = hyper.geometry.heads(),
           .group = hyper.geometry.max_group(),
           .rope = std::move(rope),

@@ -256,13 +256,14 @@ void PortablePath::make_inputs(DecoderGraph& graph) const {
     if (sequence.fading) make_victims(*inputs, in);
     for (int layer = 0; layer < layers_ && tokens.rotation == Rotation::kOnWrite && !in.queries_at_rank; ++layer) {
       RopeRows& by_position = inputs->by_position[rank_table_of(layer)];
-      if (by_position || step_->attention(layer).shape.kv_heads == 0) continue;
+      const AttentionShape& shape = step_->attention(layer).shape;  // heads of one RoPE table have one width
+      if (by_position || shape.kv_heads == 0) continue;
       const auto row = [&] {
         return new_input(c, inputs->block_of(backends_.index_of(layer)), GGML_TYPE_F32,
-                         {a.shape.head_dim, 1, graph.tokens, 1});
+                         {shape.head_dim, 1, graph.tokens, 1});
       };
       if (graph.tokens == 1) {
-        by_position = new_rotation(c, inputs->block_of(backends_.index_of(layer)), a.shape);
+        by_position = new_rotation(c, inputs->block_of(backends_.index_of(layer)), shape);
         by_position.magnitude = static_cast<float>(step_->rope_magnitude(layer));
       } else {
         by_position = {row(), row()};
@@ -284,7 +285,9 @@ void PortablePath::make_tables(ggml_context* c, TableNeeds needs, Inputs& inputs
     }
     const auto same = [&](const Table& t) {
       return needs.shared && step_->attention(t.layer).local == a.local &&
-             step_->attention(t.layer).chunked == a.chunked && step_->rope_of(t.layer) == step_->rope_of(layer) &&
+             step_->attention(t.layer).chunked == a.chunked &&
+             step_->attention(t.layer).shape.value_dim == a.shape.value_dim &&
+             step_->rope_of(t.layer) == step_->rope_of(layer) &&
              backends_.index_of(t.layer) == backends_.index_of(layer);
     };
     const auto known = std::ranges::find_if(batch.tables, same);
@@ -322,8 +325,6 @@ PortablePath::Table PortablePath::make_table(ggml_context* c, TableNeeds needs, 
 
 void PortablePath::prepare(DecoderGraph& graph, const Step& step) {
   auto& inputs = static_cast<Inputs&>(*graph.path_inputs);
-  const LayerStep& first = step.attention(0);
-  const std::size_t row = static_cast<std::size_t>(first.shape.head_dim) * sizeof(float);
   for (const auto& [layer, logits] : inputs.sink_logits)
     ggml_backend_tensor_set(logits, step.attention(layer).shape.sink_logits, 0, ggml_nbytes(logits));
   for (const auto& [layer, factor] : inputs.query_factors) {
@@ -345,10 +346,12 @@ void PortablePath::prepare(DecoderGraph& graph, const Step& step) {
         if (in.queries_at_rank || layer < 0) continue;
         const SequenceTokens& t = step.attention(layer).tokens[i];
         if (t.key_row == nullptr) continue;
-        expand_rows(first.shape, t.key_row, t.count, cos_, sin_);
+        const AttentionShape& shape = step.attention(layer).shape;
+        const std::size_t row = static_cast<std::size_t>(shape.head_dim) * sizeof(float);
+        expand_rows(shape, t.key_row, t.count, cos_, sin_);
         for (std::size_t b = 0; b < backends_.all().size(); ++b) {
           const RopeRows& rows = inputs.by_position[static_cast<std::size_t>(rope) * backends_.all().size() + b];
-          if (rows.inverse != nullptr) set_rotation(inputs.block_of(b), rows, first.shape, t.key_row, inverse_);
+          if (rows.inverse != nullptr) set_rotation(inputs.block_of(b), rows, shape, t.key_row, inverse_);
           if (rows.cos == nullptr) continue;
           set_input(inputs.block_of(b), rows.cos, std::as_bytes(std::span(cos_)), t.first * row);
           set_input(inputs.block_of(b), rows.sin, std::as_bytes(std::span(sin_)), t.first * row);

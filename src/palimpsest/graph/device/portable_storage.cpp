@@ -55,12 +55,12 @@ PortableStorage::~PortableStorage() {
 void PortableStorage::check_device(ggml_backend_t backend, CacheType stored) const {
   const ggml_context_ptr context(ggml_init({16 * ggml_tensor_overhead(), nullptr, true}));
   ggml_context* c = context.get();
-  const LayerGeometry& g = shape_.geometry.layer(0);
+  const int width = shape_.geometry.max_key_width();
   const ggml_type type = ggml_type_of(stored);
-  ggml_tensor* keys = ggml_new_tensor_3d(c, type, g.key_width, kStorageSlots, shape_.geometry.max_kv_heads());
-  ggml_tensor* rows = ggml_new_tensor_3d(c, GGML_TYPE_F32, g.key_width, 1, shape_.geometry.max_kv_heads());
+  ggml_tensor* keys = ggml_new_tensor_3d(c, type, width, kStorageSlots, shape_.geometry.max_kv_heads());
+  ggml_tensor* rows = ggml_new_tensor_3d(c, GGML_TYPE_F32, width, 1, shape_.geometry.max_kv_heads());
   ggml_tensor* ids = ggml_new_tensor_2d(c, GGML_TYPE_I32, 1, 1);
-  ggml_tensor* part = ggml_view_3d(c, keys, g.key_width, kStorageSlots / 2, keys->ne[2], keys->nb[1], keys->nb[2], 0);
+  ggml_tensor* part = ggml_view_3d(c, keys, width, kStorageSlots / 2, keys->ne[2], keys->nb[1], keys->nb[2], 0);
   for (const ggml_tensor* op : {ggml_set_rows(c, keys, rows, ids), ggml_cast(c, part, GGML_TYPE_F32),
                                 ggml_cont(c, part), ggml_cpy(c, ggml_cont(c, part), part)})
     if (!ggml_backend_supports_op(backend, op))

@@ -50,7 +50,6 @@ constexpr Refused kRefused[] = {
     {"eagle3", kDraft},
     {"dflash", kDraft},
     {"gemma4-assistant", kDraft},
-    {"gemma4", "its layers have heads of two widths, which one cache cannot hold; gemma3 and gemma3n are supported"},
     {"step35", "its layers rotate different shares of a head, which is not supported"},
     {"grovemoe", "its experts share adjoint experts, which are not supported; qwen3moe is"},
 };

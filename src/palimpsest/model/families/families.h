@@ -38,6 +38,7 @@ extern const Family kGemmaFamily;
 extern const Family kGemma2Family;
 extern const Family kGemma3Family;
 extern const Family kGemma3nFamily;
+extern const Family kGemma4Family;
 extern const Family kGlm4Family;
 extern const Family kGlm4MoeFamily;
 extern const Family kGpt2Family;
@@ -103,29 +104,30 @@ extern const Family kStarcoder2Family;
 extern const Family kXverseFamily;
 
 inline constexpr const Family* kFamilies[] = {
-    &kAfmoeFamily,        &kApertusFamily,     &kArceeFamily,         &kArcticFamily,        &kBaichuanFamily,
-    &kBailingMoeFamily,   &kBailingMoe2Family, &kBitNetFamily,        &kBloomFamily,         &kChatGlmFamily,
-    &kCodeShellFamily,    &kCohere2Family,     &kCohere2MoeFamily,    &kCommandRFamily,      &kDbrxFamily,
-    &kDeciFamily,         &kDeepseekFamily,    &kDeepseek2Family,     &kDots1Family,         &kErnie45Family,
-    &kErnie45MoeFamily,   &kExaoneFamily,      &kExaone4Family,       &kExaoneMoeFamily,     &kFalconFamily,
-    &kFalconH1Family,     &kGemmaFamily,       &kGemma2Family,        &kGemma3Family,        &kGemma3nFamily,
-    &kGlm4Family,         &kGlm4MoeFamily,     &kGpt2Family,          &kGptJFamily,          &kGptNeoxFamily,
-    &kGptOssFamily,       &kGraniteFamily,     &kGraniteHybridFamily, &kGraniteMoeFamily,    &kGrokFamily,
-    &kHunyuanDenseFamily, &kHunyuanMoeFamily,  &kHunyuanVlFamily,     &kInternLm2Family,     &kJaisFamily,
-    &kJais2Family,        &kLfm2Family,        &kLfm2MoeFamily,       &kLlamaFamily,         &kLlama4Family,
-    &kMellumFamily,       &kMimo2Family,       &kMiniCpmFamily,       &kMiniCpm3Family,      &kMinimaxM2Family,
-    &kMistral3Family,     &kMistral4Family,    &kMptFamily,           &kNemotronFamily,      &kNemotronHFamily,
-    &kNemotronHMoeFamily, &kOlmoFamily,        &kOlmo2Family,         &kOlmoeFamily,         &kOpenElmFamily,
-    &kOptFamily,          &kOrionFamily,       &kPaddleOcrFamily,     &kPanguEmbeddedFamily, &kPhi2Family,
-    &kPhi3Family,         &kPhiMoeFamily,      &kPlamo3Family,        &kPlamoFamily,         &kPlmFamily,
-    &kQwen2Family,        &kQwen2MoeFamily,    &kQwen2VlFamily,       &kQwen3Family,         &kQwen35Family,
-    &kQwen35MoeFamily,    &kQwen3MoeFamily,    &kQwen3NextFamily,     &kQwen3VlFamily,       &kQwen3VlMoeFamily,
-    &kRefactFamily,       &kSeedOssFamily,     &kSmallThinkerFamily,  &kSmolLm3Family,       &kStableLmFamily,
-    &kStarcoderFamily,    &kStarcoder2Family,  &kXverseFamily,
+    &kAfmoeFamily,      &kApertusFamily,      &kArceeFamily,      &kArcticFamily,        &kBaichuanFamily,
+    &kBailingMoeFamily, &kBailingMoe2Family,  &kBitNetFamily,     &kBloomFamily,         &kChatGlmFamily,
+    &kCodeShellFamily,  &kCohere2Family,      &kCohere2MoeFamily, &kCommandRFamily,      &kDbrxFamily,
+    &kDeciFamily,       &kDeepseekFamily,     &kDeepseek2Family,  &kDots1Family,         &kErnie45Family,
+    &kErnie45MoeFamily, &kExaoneFamily,       &kExaone4Family,    &kExaoneMoeFamily,     &kFalconFamily,
+    &kFalconH1Family,   &kGemmaFamily,        &kGemma2Family,     &kGemma3Family,        &kGemma3nFamily,
+    &kGemma4Family,     &kGlm4Family,         &kGlm4MoeFamily,    &kGpt2Family,          &kGptJFamily,
+    &kGptNeoxFamily,    &kGptOssFamily,       &kGraniteFamily,    &kGraniteHybridFamily, &kGraniteMoeFamily,
+    &kGrokFamily,       &kHunyuanDenseFamily, &kHunyuanMoeFamily, &kHunyuanVlFamily,     &kInternLm2Family,
+    &kJaisFamily,       &kJais2Family,        &kLfm2Family,       &kLfm2MoeFamily,       &kLlamaFamily,
+    &kLlama4Family,     &kMellumFamily,       &kMimo2Family,      &kMiniCpmFamily,       &kMiniCpm3Family,
+    &kMinimaxM2Family,  &kMistral3Family,     &kMistral4Family,   &kMptFamily,           &kNemotronFamily,
+    &kNemotronHFamily,  &kNemotronHMoeFamily, &kOlmoFamily,       &kOlmo2Family,         &kOlmoeFamily,
+    &kOpenElmFamily,    &kOptFamily,          &kOrionFamily,      &kPaddleOcrFamily,     &kPanguEmbeddedFamily,
+    &kPhi2Family,       &kPhi3Family,         &kPhiMoeFamily,     &kPlamo3Family,        &kPlamoFamily,
+    &kPlmFamily,        &kQwen2Family,        &kQwen2MoeFamily,   &kQwen2VlFamily,       &kQwen3Family,
+    &kQwen35Family,     &kQwen35MoeFamily,    &kQwen3MoeFamily,   &kQwen3NextFamily,     &kQwen3VlFamily,
+    &kQwen3VlMoeFamily, &kRefactFamily,       &kSeedOssFamily,    &kSmallThinkerFamily,  &kSmolLm3Family,
+    &kStableLmFamily,   &kStarcoderFamily,    &kStarcoder2Family, &kXverseFamily,
 };
 
 struct AltUp;
-AltUp gemma3n_alt_up();  // the published sizes
+AltUp gemma3n_alt_up();                       // the published sizes
+inline constexpr int kGemma3nPerLayer = 256;  // likewise: Hyperparameters::per_layer
 
 // Throws Error that says why the architecture is not supported, or names the nearest one that is.
 const Family& find_family(std::string_view architecture);

@@ -9,7 +9,7 @@ namespace palimpsest {
 
 AltUp gemma3n_alt_up() {
   constexpr float kOf95Percent = 1.6448533535F;  // deviations of a normal distribution above 95% of its values
-  return {.inputs = 4, .per_layer = 256, .laurel_rank = 64, .sparse_layers = 10, .sparsity = kOf95Percent};
+  return {.inputs = 4, .laurel_rank = 64, .sparse_layers = 10, .sparsity = kOf95Percent};
 }
 
 // Four of five layers have a sliding window and their own RoPE base. The layers from the 21st on read the cache of the
@@ -38,7 +38,7 @@ const Family kGemma3nFamily = {
           h.local_rope = local;
           h.alt_up = gemma3n_alt_up();
           h.alt_up.inputs = keys.optional("altup.num_inputs", h.alt_up.inputs, 16, 2);
-          h.alt_up.per_layer = keys.optional("embedding_length_per_layer_input", h.alt_up.per_layer, 1 << 16);
+          h.per_layer = keys.optional("embedding_length_per_layer_input", kGemma3nPerLayer, 1 << 16);
           if (keys.optional("altup.active_idx", 0, 15, 0) != 0)
             fail("{}: key {} other than 0 is not supported; use another model", path, keys.name("altup.active_idx"));
           const int shared = keys.optional("attention.shared_kv_layers", std::max(0, h.layers - 20), h.layers - 1, 0);

@@ -103,10 +103,30 @@ SyntheticShape tiny(const Family& family) {
           .shared_feed_forward = t.shared_feed_forward,
           .leading_dense = t.leading_dense,
           .expert_interval = t.expert_interval,
+          .window_head_dim = t.window_head_dim,
+          .window_period = t.window_period,
+          .own_kv_layers = t.own_kv_layers,
+          .per_layer = t.per_layer,
+          .rope_share = t.rope_share,
           .tied = t.tied,
           .optional_tensors = true,
           .rope_dims = t.rope_dims,
           .keys = t.keys};
+}
+
+// As 26B A4B: experts, no embeddings of layers, no shared caches; values are keys where there is no window.
+SyntheticShape gemma4_mixture() {
+  SyntheticShape s = tiny(find_family("gemma4"));
+  s.name = "tiny-gemma4-moe";
+  s.own_kv_layers = s.per_layer = 0;
+  s.keys.push_back({"embedding_length_per_layer_input", ExtraKey::Type::kInteger, 0});
+  s.experts = 8;
+  s.experts_used = 2;
+  s.expert_feed_forward = 64;
+  s.feed_forward = 128;
+  s.gate_up_in_one = true;
+  s.omit = {"blk.2.attn_v", "blk.5.attn_v"};
+  return s;
 }
 
 }  // namespace
@@ -119,6 +139,7 @@ const std::map<std::string, SyntheticShape, std::less<>>& synthetic_shapes() {
     add({.name = "tiny-nope", .rope_dims = 0});
     add({.name = "tiny-mixtral", .experts = 4, .experts_used = 2});
     for (const Family* family : kFamilies) add(tiny(*family));
+    add(gemma4_mixture());
     for (const Json& model : Json::parse(kRealShapes)) add(real_shape(model));
     return m;
   }();

@@ -57,6 +57,10 @@ struct Tensor {
   std::int64_t rows() const { return ne[1] * ne[2]; }
 };
 
+bool has_window(const SyntheticShape& s, int layer) {
+  return s.window_period > 0 && (layer + 1) % s.window_period != 0;
+}
+
 // Layers beyond the end of `list` (@layers=N) use its last entry; `all` if it is empty.
 int of_layer(const std::vector<int>& list, int layer, int all) {
   return list.empty() ? all : list[std::min(static_cast<std::size_t>(layer), list.size() - 1)];
@@ -72,10 +76,11 @@ Hyperparameters hyperparameters_of(const SyntheticShape& s, const Family& family
     h.feed_forward.push_back(of_layer(s.feed_forward_of, i, s.feed_forward));
     const bool attends = s.attention_interval == 0 || (i + 1) % s.attention_interval == 0;
     const bool feeds = family.single_parts && h.feed_forward.back() > 0;
+    const int head_dim = has_window(s, i) ? s.window_head_dim : s.head_dim;
     layers.push_back({.kv_heads = attends && !feeds ? of_layer(s.kv_heads_of, i, s.kv_heads) : 0,
                       .query_heads = feeds ? 0 : of_layer(s.query_heads_of, i, s.query_heads),
-                      .key_width = s.head_dim,
-                      .value_width = s.value_dim > 0 ? s.value_dim : s.head_dim});
+                      .key_width = head_dim,
+                      .value_width = s.value_dim > 0 ? s.value_dim : head_dim});
   }
   h.geometry = HeadGeometry(std::move(layers));
   if (s.convolution_taps > 0)
@@ -83,14 +88,16 @@ Hyperparameters hyperparameters_of(const SyntheticShape& s, const Family& family
   h.learned_positions = family.learned_positions == Presence::kYes ? s.context : 0;
   h.experts = s.experts;
   h.experts_used = s.experts_used;
-  h.shared_feed_forward = s.shared_feed_forward;
+  h.shared_feed_forward = family.normed_experts ? s.feed_forward : s.shared_feed_forward;
   h.leading_dense = s.leading_dense;
   h.expert_interval = s.expert_interval;
   h.expert_latent = s.expert_latent;
   h.delta_in_one = s.delta_in_one;
   h.second_norm = s.second_norm;
   if (family.alt_up) h.alt_up = gemma3n_alt_up();
-  if (family.own_kv_layers > 0) h.share_kv(family.own_kv_layers);
+  h.per_layer = family.alt_up ? kGemma3nPerLayer : s.per_layer;
+  h.gate_up_in_one = s.gate_up_in_one;
+  if (const int own = family.own_kv_layers + s.own_kv_layers; own > 0) h.share_kv(own);
   h.latent = s.latent;
   h.rope.dims = s.rope_dims < 0 ? s.head_dim : s.rope_dims;
   h.expert_feed_forward = s.expert_feed_forward > 0 ? s.expert_feed_forward : s.feed_forward;
@@ -124,7 +131,9 @@ std::vector<Tensor> tensors_of(const SyntheticShape& s) {
     // Sharp attention would make a random model chaotic.
     const bool unscaled = family.value_norm && (named("attn_q_norm.weight") || named("attn_k_norm.weight"));
     const float mean = unscaled ? 0.15F
-                       : (small && (named("norm.weight") || named("_norm") || named("_scale.weight"))) || named("ssm_d")
+                       : (small && (named("norm.weight") || named("_norm") || named("_scale.weight") ||
+                                    named(".scale") || spec.name.find("_ffw_norm_") != std::string::npos)) ||
+                               named("ssm_d")
                            ? 1.0F
                        : named("ssm_a") ? -0.5F
                                         : 0.0F;
@@ -135,7 +144,7 @@ std::vector<Tensor> tensors_of(const SyntheticShape& s) {
     const int dims = s.rope_dims < 0 ? s.head_dim : s.rope_dims;
     list.push_back({name, {dims / 2, 1, 1}, GGML_TYPE_F32, 2.0F, 0.2F});
   };
-  if (s.llama3_factors) factors("rope_freqs.weight");
+  if (s.llama3_factors || s.rope_share < 1) factors("rope_freqs.weight");
   if (s.long_factors) factors("rope_factors_long.weight");
   if (s.long_factors) factors("rope_factors_short.weight");
   return list;
@@ -149,6 +158,11 @@ void llama3_factors(const SyntheticShape& s, float* out) {
     const double smooth = (s.original_context / wave - kLow) / (kHigh - kLow);
     out[i] = static_cast<float>(smooth <= 0 ? kFactor : smooth >= 1 ? 1 : 1 / ((1 - smooth) / kFactor + smooth));
   }
+}
+
+// 1 for the first pairs, which rotate; the others have angles of 0 (Gemma 4).
+void factors_of_share(const SyntheticShape& s, float* out) {
+  for (int i = 0; i < s.head_dim / 2; ++i) out[i] = i < s.rope_share * s.head_dim / 2 ? 1.0F : 1e30F;
 }
 
 // Metadata, with a vocabulary that llama.cpp accepts: every byte, "▁" and the letters, then filler tokens.
@@ -176,6 +190,16 @@ void set_metadata(gguf_context* g, const SyntheticShape& s) {
   of_layers("attention.head_count_kv", s.kv_heads_of, s.kv_heads);
   u32(a + "attention.key_length", s.head_dim);
   u32(a + "attention.value_length", s.value_dim > 0 ? s.value_dim : s.head_dim);
+  if (s.window_period > 0) {
+    for (const char* key : {"attention.key_length_swa", "attention.value_length_swa", "rope.dimension_count_swa"})
+      u32(a + key, s.window_head_dim);
+    std::vector<std::int8_t> windows;
+    for (int i = 0; i < s.layers; ++i) windows.push_back(has_window(s, i) ? 1 : 0);
+    gguf_set_arr_data(g, (a + "attention.sliding_window_pattern").c_str(), GGUF_TYPE_BOOL, windows.data(),
+                      windows.size());
+  }
+  if (s.own_kv_layers > 0) u32(a + "attention.shared_kv_layers", std::max(0, s.layers - s.own_kv_layers));
+  if (s.per_layer > 0) u32(a + "embedding_length_per_layer_input", s.per_layer);
   if (s.latent) {
     u32(a + "attention.kv_lora_rank", s.latent.rank);
     if (s.latent.query_rank > 0) u32(a + "attention.q_lora_rank", s.latent.query_rank);
@@ -259,6 +283,8 @@ class Filler {
   explicit Filler(const SyntheticShape& shape) : shape_(shape), random_(shape.seed) {}
 
   void fill(const Tensor& t, std::byte* out) {
+    if (t.name == "rope_freqs.weight" && shape_.rope_share < 1)
+      return factors_of_share(shape_, reinterpret_cast<float*>(out));
     if (t.name == "rope_freqs.weight") return llama3_factors(shape_, reinterpret_cast<float*>(out));
     const std::size_t row = ggml_row_size(t.type, t.ne[0]);
     if (t.ne[0] * t.rows() <= kMaxUniqueElements) return fill_unique(t, t.rows(), out);

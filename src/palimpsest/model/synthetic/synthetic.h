@@ -33,6 +33,9 @@ struct SyntheticShape {
   bool delta_in_one = false;
   bool second_norm = false;  // Hyperparameters::second_norm
   int expert_interval = 1;   // the last layer of each so many has a mixture
+  bool gate_up_in_one = false;
+  int window_head_dim = 0, window_period = 0, own_kv_layers = 0, per_layer = 0;  // TinyShape
+  double rope_share = 1;
   bool tied = true;
   bool optional_tensors = false;                  // includes the family's optional tensors
   std::vector<std::string> omit = {};             // but not those whose names contain one of these
