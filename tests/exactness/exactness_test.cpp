@@ -207,6 +207,21 @@ TEST(Exactness, SomeCombinationsOfStories260K) {
   check(laboratory, drawn(kSome, kCpuPaths, kTypes, laboratory.split()));
 }
 
+// In the grid critical has the size ||v||: some families' models have no output projections that it can read.
+TEST(Exactness, CriticalAsInItsPaper) {
+  Laboratory laboratory(model_path(), kShort);
+  std::vector<Combination> both;
+  for (const char* split : {"", "ada"})
+    both.push_back({.policy = "critical",
+                    .mechanism = "in-place",
+                    .positions = "original",
+                    .way = "",
+                    .variant = "first=0.5,size=projected",
+                    .timing = {"schedule=prompt", 110, 40, 300},
+                    .split = split});
+  check(laboratory, both);
+}
+
 // Kinds that are rare among random draws: repeated prompts, budgets by scores and by layer, merged tokens.
 TEST(Exactness, SomeCombinationsOfRareKinds) {
   Laboratory laboratory(model_path(), kShort);

@@ -32,7 +32,7 @@ class QFilter final : public Policy {
                     1.0 / queries.mean.count, filter);
     dot_rows(head.keys, filter, score);
     for (std::size_t i = 0; i < score.size(); ++i)
-      if (head.position[i] == kNoPosition) score[i] = 0;
+      if (head.position[i] == kNoPosition) score[i] = 0;  // of any key: two caches may differ there
   }
 
  private:
