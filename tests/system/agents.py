@@ -6,8 +6,9 @@
 
 Each agent has a system prompt, resends its chat with a tool result of 40 to 400 tokens after every answer, and starts
 a new chat when its own reaches --context tokens. Every second agent's method is `full`, the others' --method. Required:
-every request is answered; an answer of `full` equals that of a second server to the same request alone, read anew (a
-sample of --alone of them); memory (in runs of ten minutes and more), threads and open files in the second half are those
+every request is answered; the answers of `full` equal those of a second, idle server to the same chats (a sample of
+--alone answers, and of each chat those up to the first that found less in the cache here than there: it was read in
+other steps, which round otherwise); memory (in runs of ten minutes and more), threads and open files in the second half are those
 of the first; at the end no page is in use, and the server stops with exit code 0.
 """
 import argparse
@@ -50,14 +51,14 @@ class Agents:
         self.server, self.options = server, options
         self.end = time.monotonic() + options.seconds
         self.count = collections.Counter()
-        self.wrong, self.answers, self.times, self.samples = [], [], [], []
+        self.wrong, self.chats, self.times, self.samples = [], [], [], []
 
     def agent(self, number):
         rng = random.Random(f"{self.options.seed} {number}")
         method = "full" if number % 2 == 0 else self.options.method
         while time.monotonic() < self.end:
             messages = [{"role": "system", "content": f"You are agent {number}. " + self.text(rng, 150)}]
-            tokens = 0
+            tokens, chat = 0, []
             while time.monotonic() < self.end and tokens < self.options.context:
                 messages.append({"role": "user", "content": self.text(rng, rng.choice([30, 100, 300]))})
                 body = {"messages": list(messages), "max_tokens": 32, "temperature": 0, "cache": method}
@@ -75,9 +76,10 @@ class Agents:
                 self.count["prompt tokens"] += usage["prompt_tokens"]
                 self.count["read"] += usage["prompt_tokens"] - usage["prompt_tokens_details"]["cached_tokens"]
                 self.count["evicted"] += usage.get("evicted_tokens", 0)
-                if method == "full":
-                    self.answers.append((body, answer, choice["finish_reason"]))
+                chat.append((body, answer, choice["finish_reason"], usage["prompt_tokens_details"]["cached_tokens"]))
             self.count["chats"] += 1
+            if method == "full":
+                self.chats.append(chat)
 
     @staticmethod
     def text(rng, words):
@@ -100,16 +102,20 @@ class Agents:
             thread.join()
 
     def alone(self, port):
-        """Compares answers with those to the same requests alone. Returns the number compared."""
-        rng = random.Random(self.options.seed)
-        chosen = rng.sample(self.answers, min(self.options.alone, len(self.answers)))
-        for body, answer, reason in chosen:
-            got, _ = ask(port, body | {"cache_prompt": False})
-            choice = got["choices"][0]
-            assert got["usage"]["prompt_tokens_details"]["cached_tokens"] == 0, got["usage"]
-            if (choice["message"]["content"], choice["finish_reason"]) != (answer, reason):
-                self.wrong.append((body, answer, choice["message"]["content"]))
-        return len(chosen)
+        """Compares answers with those to the same chats alone. Returns the number compared."""
+        rng, compared = random.Random(self.options.seed), 0
+        for chat in rng.sample(self.chats, len(self.chats)):
+            for body, answer, reason, cached in chat:
+                if compared == self.options.alone:
+                    return compared
+                got, _ = ask(port, body)
+                if got["usage"]["prompt_tokens_details"]["cached_tokens"] != cached:
+                    break
+                compared += 1
+                choice = got["choices"][0]
+                if (choice["message"]["content"], choice["finish_reason"]) != (answer, reason):
+                    self.wrong.append((body, answer, choice["message"]["content"]))
+        return compared
 
     def report(self):
         c, seconds = self.count, self.options.seconds
@@ -137,7 +143,7 @@ def main():
     arguments.add_argument("--cache-memory", type=int, default=512, help="MiB")
     arguments.add_argument("--context", type=int, default=1800, help="tokens after which an agent starts a new chat")
     arguments.add_argument("--method", default="auto:budget=512", help="of every second agent")
-    arguments.add_argument("--alone", type=int, default=100, help="answers that are compared with those to the same request alone")
+    arguments.add_argument("--alone", type=int, default=100, help="answers that are compared with those to the same chats alone")
     arguments.add_argument("--seed", type=int, default=1)
     options = arguments.parse_args()
     if not str(options.model).endswith(".gguf"):
@@ -160,7 +166,8 @@ def main():
     for wrong in agents.wrong[:5]:
         print("WRONG:", *wrong, sep="\n  ")
     assert not agents.wrong, f"{len(agents.wrong)} wrong answers"
-    print(f"{compared} answers of `full` equal those to the same requests alone")
+    assert compared > 0, "no answer could be compared"
+    print(f"{compared} answers of `full` equal those to the same chats alone")
 
 
 if __name__ == "__main__":
