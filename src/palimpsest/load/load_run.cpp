@@ -59,12 +59,14 @@ class Listener final : public LoadListener {
 
 constexpr auto kPollInterval = 50ms;
 
+// The last state is that of the end.
 void watch(const std::stop_token& stop, LoadTarget& target, Exchange& exchange) {
   try {
-    while (!stop.stop_requested()) {
+    for (bool ended = false;; ended = stop.stop_requested()) {
       LoadState state = target.state();
       state.at = exchange.now();
       exchange.states.push_back(state);
+      if (ended) break;
       std::this_thread::sleep_for(kPollInterval);
     }
   } catch (...) {
