@@ -120,6 +120,7 @@ def kept_rows(budget):
         ("kvzip", ours("kvzip", "sinks=4,recent=0"), press("KVzipPress", n_sink=4, layerwise=True)),
         ("adakv, pooling=avg", ours("adakv", "sinks=0,recent=32,pooling=avg"), press("AdaKVPress", of={"press": "SnapKVPress", "window_size": 32, "kernel_size": 7})),
         ("critical, pooling=avg", ours("critical", "sinks=0,recent=32,pooling=avg"), press("CriticalKVPress", of={"press": "SnapKVPress", "window_size": 32, "kernel_size": 7})),
+        ("critical, as in the paper", ours("critical", "sinks=0,recent=32,pooling=avg,first=0.5,size=projected"), press("CriticalKVPress", of={"press": "SnapKVPress", "window_size": 32, "kernel_size": 7})),
         ("cur", ours("cur", "sinks=4,recent=0"), press("CURPress", num_sinks=4)),
         ("capkv", ours("capkv", "sinks=4,recent=0"), press("CapPress", n_sink=4)),
         ("leverage", ours("leverage"), press("LeverageScorePress")),
