@@ -2,7 +2,7 @@
 """Eight agents in a fixed memory: chats that are resent with each tool result, for an hour.
 
   make serve-agents                                                          (one hour, SmolLM2, which is pulled)
-  tests/system/agents.py --seconds 60 --model models/palimpsest-5m/palimpsest-5m-q4_1.gguf
+  tests/system/agents.py --seconds 60 --model models/palimpsest-stories.gguf
 
 Each agent has a system prompt, resends its chat with a tool result of 40 to 400 tokens after every answer, and starts
 a new chat when its own reaches --context tokens. Every second agent's method is `full`, the others' --method. Required:
