@@ -18,8 +18,8 @@
 #include <utility>
 #include <vector>
 
-#include "palimpsest/cache/address_range.h"
 #include "palimpsest/cache/view.h"
+#include "palimpsest/core/address_range.h"
 
 namespace palimpsest {
 

@@ -10,7 +10,8 @@
 namespace palimpsest {
 namespace {
 
-constexpr int kUnits = 64;  // max work units of a product: small units, so that threads finish at about the same time
+constexpr std::int64_t kReading = 4;  // tokens of a product that mostly waits for weights from memory
+constexpr int kUnits = 64;  // max work units of a product: small ones at its end, so that threads finish together
 
 int units_of(int threads) {
   return threads == 1 ? 1 : kUnits;
@@ -50,18 +51,17 @@ struct Places {
 }  // namespace
 
 template <class Work>
-void ProductOps::Product::share(std::int64_t units, int threads, const Work& work) {
-  for (;;) {
-    const std::int64_t unit = taken.fetch_add(1, std::memory_order_relaxed);
-    if (unit < units) {
-      work(unit);
-      continue;
-    }
-    // Each thread takes one unit too many. The last one leaves 0 to the next run, which may have another number of
-    // threads; all have returned before it begins.
-    if (unit == units + threads - 1) taken.store(0, std::memory_order_relaxed);
-    return;
+void ProductOps::Product::share(std::int64_t units, std::int64_t tokens, int threads, const Work& work) {
+  const std::int64_t divisor = tokens <= kReading ? 2 * threads : units;
+  for (std::int64_t first = taken.load(std::memory_order_relaxed); first < units;) {
+    const std::int64_t last = first + std::max<std::int64_t>(1, (units - first) / divisor);
+    if (!taken.compare_exchange_weak(first, last, std::memory_order_relaxed)) continue;
+    work(first, last);
+    first = taken.load(std::memory_order_relaxed);
   }
+  // Each thread takes one unit too many. The last one leaves 0 to the next run, which may have another number of
+  // threads; all have returned before it begins.
+  if (taken.fetch_add(1, std::memory_order_relaxed) == units + threads - 1) taken.store(0, std::memory_order_relaxed);
 }
 
 ggml_tensor* ProductOps::converted(ggml_context* context, const Panels& weights, ggml_tensor* x,
@@ -165,9 +165,9 @@ void ProductOps::multiply_all(ggml_tensor* out, int thread, int threads, void* u
   in_parts(product.pool, thread, threads, work, [&](int, int parts) {
     const int panels = weights.panels(), units = units_of(parts);
     const int each = ((panels + units - 1) / units + 1) / 2 * 2;  // even: kernels multiply two panels together
-    product.share((panels + each - 1) / each, parts, [&](std::int64_t unit) {
-      const int first = static_cast<int>(unit) * each;
-      weights.multiply(first, std::min(first + each, panels), activations_in(out->src[0]), static_cast<int>(out->ne[1]),
+    product.share((panels + each - 1) / each, out->ne[1], parts, [&](std::int64_t from, std::int64_t to) {
+      const int first = static_cast<int>(from) * each, last = std::min(static_cast<int>(to) * each, panels);
+      weights.multiply(first, last, activations_in(out->src[0]), static_cast<int>(out->ne[1]),
                        static_cast<float*>(out->data) + first * Panels::kRows,
                        static_cast<std::int64_t>(out->nb[1] / sizeof(float)));
     });
@@ -209,13 +209,13 @@ void ProductOps::multiply_experts_part(ggml_tensor* out, int threads, Product& p
   const Panels& weights = *product.weights;
   const Places p(out->src[1], product.experts);
   const int panels = weights.panels() / product.experts;
-  std::int64_t busy = 0;
+  std::int64_t busy = 0;  // experts that have rows
   for (std::size_t e = 0; e + 1 < p.first.size(); ++e) busy += p.first[e + 1] > p.first[e] ? 1 : 0;
-  const std::int64_t all = busy * panels;
+  const std::int64_t all = busy * panels, rows_each = out->ne[1] / std::max<std::int64_t>(1, busy);
   const auto stride = static_cast<std::int64_t>(out->nb[1] / sizeof(float));
   const int units = units_of(threads);
-  product.share(units, threads, [&](std::int64_t unit) {
-    const std::int64_t begin = all * unit / units, end = all * (unit + 1) / units;
+  product.share(units, rows_each, threads, [&](std::int64_t from, std::int64_t to) {
+    const std::int64_t begin = all * from / units, end = all * to / units;
     std::int64_t at = 0;  // of the panels of experts that have rows
     for (int e = 0; e < product.experts && at < end; ++e) {
       const std::int32_t place = p.first[static_cast<std::size_t>(e)],

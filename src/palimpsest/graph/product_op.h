@@ -54,9 +54,11 @@ class ProductOps {
     Workers* pool;
     std::atomic<std::int64_t> taken{0};  // work units of this run; 0 between runs
 
-    // Calls work(unit) for units below `units`, until they are used up. `threads`: of this run; each calls it once.
+    // Calls work(first, last) for ranges of units below `units`, until they are used up. Of few tokens, a range is a
+    // part of what is left: few exchanges between cores, long reads, and short ranges at the end. `threads`: of this
+    // run; each calls it once.
     template <class Work>
-    void share(std::int64_t units, int threads, const Work& work);
+    void share(std::int64_t units, std::int64_t tokens, int threads, const Work& work);
   };
   static void convert(ggml_tensor* out, int thread, int threads, void* product);
   static void multiply_all(ggml_tensor* out, int thread, int threads, void* product);

@@ -45,12 +45,20 @@ bool Panels::supports(ggml_type type, std::int64_t rows, std::int64_t columns) {
          columns <= INT32_MAX && kernel_of(*panel).multiply != nullptr;
 }
 
-Panels::Panels(ggml_type type, std::int64_t rows, std::int64_t columns, const std::byte* data, Workers* workers)
+std::size_t Panels::bytes_of(ggml_type type, std::int64_t rows, std::int64_t columns) {
+  const PanelType& panel = *find_panel_type(type);
+  const auto blocks = static_cast<std::size_t>((rows + kRows - 1) / kRows * (columns / panel.columns));
+  return (blocks * panel.block_bytes() + 63) / 64 * 64;
+}
+
+Panels::Panels(ggml_type type, std::int64_t rows, std::int64_t columns, const std::byte* data, Workers* workers,
+               std::byte* memory)
     : type_(find_panel_type(type)),
       kernel_(kernel_of(*type_)),
       rows_(static_cast<int>(rows)),
       columns_(static_cast<int>(columns)),
-      data_(take(bytes()), [](std::byte* p) { ::operator delete[](p, kLine); }) {
+      data_(memory != nullptr ? Memory(memory, [](std::byte*) {})
+                              : Memory(take(bytes()), [](std::byte* p) { ::operator delete[](p, kLine); })) {
   assert(supports(type, rows, columns));
   const auto pack = [&](int panel) { pack_panel(panel, data); };
   if (workers != nullptr) {

@@ -39,8 +39,12 @@ class Panels {
 
   // Whether this CPU has kernels for matrices of this type and shape.
   static bool supports(ggml_type type, std::int64_t rows, std::int64_t columns);
-  // `data`: rows in GGUF's layout, not used after the call. Requires supports(...). Throws Error if there is no memory.
-  Panels(ggml_type type, std::int64_t rows, std::int64_t columns, const std::byte* data, Workers* workers = nullptr);
+  // Memory for a matrix that is supported; a multiple of 64.
+  static std::size_t bytes_of(ggml_type type, std::int64_t rows, std::int64_t columns);
+  // `data`: rows in GGUF's layout, not used after the call. Requires supports(...). `memory`: bytes_of(...) bytes,
+  // aligned to 64, which outlive the panels; nullptr: memory of their own. Throws Error if there is none.
+  Panels(ggml_type type, std::int64_t rows, std::int64_t columns, const std::byte* data, Workers* workers = nullptr,
+         std::byte* memory = nullptr);
 
   int rows() const { return rows_; }
   int columns() const { return columns_; }
@@ -67,10 +71,11 @@ class Panels {
   std::size_t panel_bytes() const;
   void pack_panel(int panel, const std::byte* data);
 
+  using Memory = std::unique_ptr<std::byte[], void (*)(std::byte*)>;
   const PanelType* type_;
   PanelKernel kernel_;
   int rows_, columns_;
-  std::unique_ptr<std::byte[], void (*)(std::byte*)> data_;
+  Memory data_;
 };
 
 }  // namespace palimpsest

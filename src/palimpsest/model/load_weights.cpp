@@ -176,6 +176,19 @@ void use_in_file(Weights& w, const std::vector<const TensorUse*>& uses, int part
   }
 }
 
+// Memory for the panels of these tensors, one after another, in huge pages: a step reads them all, and with pages of
+// 4 KiB waits for addresses, too.
+std::byte* memory_of_panels(Weights& w, const std::vector<const TensorUse*>& uses) {
+  std::size_t bytes = 0;
+  for (const TensorUse* use : uses) {
+    const GgufTensor& t = *use->tensor;
+    bytes += Panels::bytes_of(t.type, t.ne[1] * t.ne[2], t.ne[0]);
+  }
+  if (!w.panel_memory.reserve(bytes, bytes) || !w.panel_memory.commit(0, bytes))
+    fail("no memory for {} MiB of repacked weights: use a smaller model", bytes >> 20);
+  return w.panel_memory.base();
+}
+
 // Counts the bytes of matrices that are copied or repacked, for ModelOptions::progress.
 class Loaded {
  public:
@@ -257,12 +270,15 @@ std::unique_ptr<Weights> load_weights(GgufFile file, const Family& family, const
     ggml_context* context = ggml_init({for_panels.size() * ggml_tensor_overhead(), nullptr, true});
     if (context == nullptr) fail("{}: no memory for its tables", w.file.path());
     w.contexts.emplace_back(context);
+    std::byte* memory = memory_of_panels(w, for_panels);
     ThreadPool pool(usable_cpus());
     for (const TensorUse* use : for_panels) {
       const GgufTensor& t = *use->tensor;
       *use->target = ggml_new_tensor(context, t.type, GGML_MAX_DIMS, t.ne.data());
       ggml_set_name(*use->target, t.name.c_str());
-      const auto [at, added] = w.panels.try_emplace(*use->target, t.type, t.ne[1] * t.ne[2], t.ne[0], t.data, &pool);
+      const auto [at, added] =
+          w.panels.try_emplace(*use->target, t.type, t.ne[1] * t.ne[2], t.ne[0], t.data, &pool, memory);
+      memory += Panels::bytes_of(t.type, t.ne[1] * t.ne[2], t.ne[0]);
       w.panel_bytes += at->second.bytes();
       if (t.data != w.embedding->data) w.file.discard_pages(t);
       loaded.add(t);

@@ -6,6 +6,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "palimpsest/core/address_range.h"
 #include "palimpsest/core/gguf_file.h"
 #include "palimpsest/core/types.h"
 #include "palimpsest/matmul/panels.h"
@@ -74,6 +75,7 @@ struct Weights {
   const GgufTensor *embedding = nullptr, *positions = nullptr, *per_layer_embedding = nullptr;
   std::vector<ggml_context_ptr> contexts;
   std::vector<DeviceBuffer> buffers;
+  AddressRange panel_memory;
   std::unordered_map<const ggml_tensor*, Panels> panels;
 };
 

@@ -1,4 +1,4 @@
-// An address range of one cache: reserved once, memory committed in parts. Nothing ever moves.
+// An address range: reserved once, memory committed in parts, in huge pages. Nothing ever moves.
 #pragma once
 
 #include <atomic>

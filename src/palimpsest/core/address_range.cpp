@@ -1,4 +1,4 @@
-#include "palimpsest/cache/address_range.h"
+#include "palimpsest/core/address_range.h"
 
 #include <sys/mman.h>
 #include <sys/resource.h>
