@@ -64,7 +64,7 @@ def speed(options):
             ratio = {which: statistics.median(a / b for a, b in zip(samples[kind, which], samples["f16", "tokens"])) for which in ("tokens", "bytes")}
             lines.append(f"| {shape} | {kind} | {statistics.median(samples[kind, 'tokens']):.2f} | {ratio['tokens']:.2f} | {depths[kind]:,} | "
                          f"{statistics.median(samples[kind, 'bytes']):.2f} | {ratio['bytes']:.2f} |")
-    PAGE.put("speed", "Speed", [f"Decode after {SLOTS:,} tokens, and after as many as take the same bytes. Random weights; {options.rounds} interleaved rounds; {options.threads} threads.", "",
+    PAGE.put("speed", "Speed", [f"Decode after {SLOTS:,} tokens, and after as many as take the same bytes. Random weights; rounds: {options.rounds}, interleaved; {options.threads} threads.", "",
                                 *lines, ""], common.shown(command("q4", SLOTS)))
 
 

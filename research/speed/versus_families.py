@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Decode against llama-bench in the shapes of other families: latent attention, sink logits and windows, a hybrid.
+"""Decode against llama-bench in the shapes of other families: latent attention, sink logits and windows, hybrids, a mixture, convolutions.
 
   tools/env python3 research/speed/versus_families.py [PART...] [--reps 3]
 
@@ -20,6 +20,10 @@ PARTS = {  # part -> title, shape, depths
     "latent": ("Latent attention: DeepSeek-V2-Lite's shape", "deepseek-v2-lite-4-layers@vocab=32000", (0, 8192)),
     "gpt-oss": ("gpt-oss-20b's shape, 4 layers", "gpt-oss-20b@layers=4@vocab=32000", (0, 8192)),
     "hybrid": ("Granite 4 H Tiny's shape, 6 layers, one with attention", "granite-4-h-tiny@layers=6@vocab=32000", (0, 8192)),
+    "mixture": ("Qwen 3 30B A3B's shape, 4 layers of 128 experts", "qwen3-30b-a3b@layers=4@vocab=32000", (0, 8192)),
+    "linear": ("Qwen 3 Next's shape, 4 layers of 512 experts, one with attention", "qwen3-next-80b@layers=4@vocab=32000", (0, 8192)),
+    "convolutions": ("LFM2 1.2B's shape", "lfm2-1.2b@vocab=32000", (0, 8192)),
+    "windows": ("Gemma 3 1B's shape: windows of 512 tokens in five of six layers", "gemma-3-1b@vocab=32000", (0, 8192)),
 }
 
 

@@ -32,10 +32,9 @@ def peer(o, folder, file, test, size, cache):
     folder = pathlib.Path(folder)
     shared = ["-m", file, "-t", o.threads, "-ctk", cache, "-ctv", cache, "-fa", "1"]
     if test == "batch":
-        _, out, _ = run([folder / "llama-batched-bench", *shared[:2], *shared[2:8], "-fa", *(["on"] if (folder / "llama-completion").exists() else []), "-npp", 128, "-ntg", 16,
-                         "-npl", size, "-c", size * 160, "--output-format", "jsonl"])
-        rows = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
-        return rows[-1]["speed_tg"], None
+        _, out, errors = run([folder / "llama-batched-bench", *shared[:-1], "on", "-npp", 128, "-ntg", 16, "-npl", size, "-c", size * 160])
+        table = [[cell.strip() for cell in line.strip("|").split("|")] for line in (out + errors).splitlines() if line.startswith("|")]
+        return float(table[-1][table[0].index("S_TG t/s")]), None
     how = ["-p", size, "-n", 0] if test == "prompt" else ["-p", 0, "-n", 32] if size == 0 else ["-p", 0, "-n", 0, "-gp", f"{size},32"]
     if test == "decode" and size and (folder / "llama-completion").exists():  # llama.cpp's own: -d
         how = ["-p", 0, "-n", 32, "-d", size]
@@ -71,7 +70,7 @@ def main():
                             continue
                         try:
                             value = measure(file, test, size, cache)
-                        except (Failed, FileNotFoundError, json.JSONDecodeError, IndexError) as error:
+                        except (Failed, FileNotFoundError, ValueError, IndexError) as error:
                             say(f"{key}: {error}")
                             value = (None, None)
                         samples.setdefault(key, []).append(value)
