@@ -3,7 +3,8 @@
 
     make recall [RECALL_ARGS='answers --length 4096']
 
-answers  four facts of one word in a novel, asked for afterwards; each head keeps a sixteenth of the tokens, and N pages of 16 evicted tokens are recalled
+answers  four facts of one word in a novel, asked for afterwards; each head keeps a sixteenth of the tokens, and N pages of 16 evicted tokens are recalled,
+         chosen by every query of a prompt and of an answer (recall-every=8: of an answer by every eighth)
 speed    a decode step at 8,000 tokens, of which 500 are kept, over the same method without recall, in interleaved rounds
 """
 import pathlib
@@ -19,7 +20,7 @@ METHODS = {"streaming": "streaming:positions=original", "keydiff": "keydiff:sink
 
 def answers(o):
     samples = real_models.Samples(pathlib.Path(o.folder) / "recall.json")
-    rows = [("full", "full")] + [(f"{name}|{pages}", f"{method},budget={o.length // 16}" + (f",recall={pages}" if pages else ""))
+    rows = [("full", "full")] + [(f"{name}|{pages}", f"{method},budget={o.length // 16}" + (f",recall={pages}" if pages != "0" else ""))
                                  for name, method in METHODS.items() for pages in o.pages]
     for seed in range(1, o.seeds + 1):
         for row, method in rows:
@@ -38,7 +39,7 @@ def answers(o):
         low, high = real_models.wilson(right, asked)
         return f"{100 * right / asked:.0f}% [{low:.0f}, {high:.0f}]"
 
-    heads = ["without" if pages == 0 else f"recall={pages}" for pages in o.pages]
+    heads = ["without" if pages == "0" else f"recall={pages}" for pages in o.pages]
     lines = ["| method | " + " | ".join(heads) + " |", "|---" * (1 + len(heads)) + "|"]
     lines += [f"| `{method},budget={o.length // 16}` | " + " | ".join(cell(f"{name}|{pages}") for pages in o.pages) + " |" for name, method in METHODS.items()]
     asked = sum(v["questions"] for key, v in samples.all.items() if f"|{o.length}|full|" in key)
@@ -48,7 +49,8 @@ def answers(o):
 
 
 def speed(o):
-    rows = ["| method | " + " | ".join(f"recall={pages}" for pages in o.pages if pages) + " | full cache |", "|---" * (2 + len([p for p in o.pages if p])) + "|"]
+    some = [pages for pages in o.pages if pages != "0"]
+    rows = ["| method | " + " | ".join(f"recall={pages}" for pages in some) + " | full cache |", "|---" * (2 + len(some)) + "|"]
 
     def step(method):
         return 1000 / statistics.median(run_json([o.program, "bench", "decode", "-m", o.smollm2, "--method", method, "-t", o.threads, "--tokens", 32, "--depth", 8000, "--reps", 1,
@@ -57,7 +59,7 @@ def speed(o):
     for name, method in METHODS.items():
         if name == "snapkv":
             continue
-        ratios, full = {pages: [] for pages in o.pages if pages}, []
+        ratios, full = {pages: [] for pages in some}, []
         for _ in range(o.rounds):
             base = step(f"{method},budget=500")
             full.append(step("full") / base)
@@ -74,7 +76,7 @@ def main():
     script.add(parse, "--program", "--threads", "--folder", "--smollm2")
     parse.add_argument("--books", default=str(SHARED / "text/books"))
     parse.add_argument("--length", type=int, default=4096)
-    parse.add_argument("--pages", type=lambda text: [int(n) for n in text.split(",")], default=[0, 4, 16])
+    parse.add_argument("--pages", type=lambda text: text.split(";"), default=["0", "4", "16", "16,recall-every=8"], help="separated by semicolons")
     parse.add_argument("--seeds", type=int, default=1, help="40 questions a figure for each")
     parse.add_argument("--rounds", type=int, default=5)
     o = script.parsed(parse, PAGE.order)

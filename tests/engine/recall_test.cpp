@@ -112,6 +112,30 @@ TEST(Recall, ForkAndRewind) {
   EXPECT_TRUE(mine.sequence().recall()->empty());
 }
 
+TEST(Recall, ChoosesAtEverySuchPosition) {
+  const auto decoder = recall_decoder(1);
+  const auto tokens = random_tokens(240, 8);
+  const auto session = [&](const std::string& more) {
+    return Session(decoder, session_options("streaming:budget=32,positions=original,recall=2" + more, 50));
+  };
+  Session always = session(""), sometimes = session(",recall-every=4"),
+          all = session("0000,recall-every=4,recall-type=f32"), full(decoder, session_options("full", 50));
+  const auto prompt = std::span(tokens).first(199);
+  EXPECT_EQ(own_logits(always.prefill(prompt)), own_logits(sometimes.prefill(prompt)));
+  EXPECT_LT(most_different(own_logits(all.prefill(prompt)), own_logits(full.prefill(prompt))), 2e-4);
+  // Position 199 is read as the 200th token: it chooses, as after the prompt.
+  EXPECT_EQ(own_logits(always.decode(tokens[199])), own_logits(sometimes.decode(tokens[199])));
+  int different = 0;
+  for (std::size_t i = 200; i < tokens.size(); ++i)
+    different += own_logits(always.decode(tokens[i])) != own_logits(sometimes.decode(tokens[i])) ? 1 : 0;
+  EXPECT_GT(different, 10);
+  // Forgotten tokens may be in the pages that were chosen: the next query chooses.
+  always.rewind(150);
+  sometimes.rewind(150);
+  EXPECT_EQ(always.sequence().recall()->tokens(0), sometimes.sequence().recall()->tokens(0));
+  EXPECT_LE(sometimes.sequence().recall()->bytes(), sometimes.sequence().plan().bytes(240, 240).recall);
+}
+
 TEST(Recall, TheTierIsBounded) {
   const auto decoder = recall_decoder(1);
   Session session(decoder, session_options("streaming:budget=32,positions=original,recall=2,recall-max=64", 16));

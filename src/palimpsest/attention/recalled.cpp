@@ -24,13 +24,9 @@ int queries_at_once(const AttentionShape& shape) {
 // A thread's memory, cut into arrays.
 struct RecallMemory {
   UnitMemory unit;
-  float* score;   // [rows][blocks * kBlock] of all keys, then 2^(score - max) of the chosen pages
-  float* best;    // [pages] greatest score
-  int* order;     // [pages]
-  float* values;  // [16][value_dim padded]
-  float* sum;     // [group][value_dim padded] weighted values
-  float* max;     // [group] greatest score
-  float* total;   // [group] sum of 2^(score - max)
+  float* score;  // [rows][blocks * kBlock] of all keys
+  float* best;   // [pages] greatest score
+  int* order;    // [pages]
   std::size_t floats;
 
   RecallMemory(const AttentionShape& shape, const Recalled& r, float* memory) : floats(UnitMemory::floats(shape)) {
@@ -40,15 +36,9 @@ struct RecallMemory {
       floats += round_up(static_cast<std::size_t>(count), kTile);
       return taken;
     };
-    const int group = shape.group(),
-              width = static_cast<int>(round_up(static_cast<std::size_t>(shape.value_dim), kTile));
-    score = take(group * queries_at_once(shape) * ((r.pages.pages + 3) / 4) * kBlock);
+    score = take(shape.group() * queries_at_once(shape) * ((r.pages.pages + 3) / 4) * kBlock);
     best = take(r.pages.pages);
     order = reinterpret_cast<int*>(take(r.pages.pages));
-    values = take(kTile * width);
-    sum = take(group * width);
-    max = take(group);
-    total = take(group);
   }
 };
 
@@ -61,25 +51,38 @@ HWY_BEFORE_NAMESPACE();
 namespace palimpsest {
 namespace HWY_NAMESPACE {
 
+// Pages first .. first + 3 of the first `count` pages of RecallMemory::order.
+HWY_INLINE Block block_of(const Recalled& r, const RecallMemory& m, int first, int count) {
+  Block b{};
+  b.tiles = std::min(4, count - first);
+  for (int t = 0; t < 4; ++t) {
+    const int page = m.order[t < b.tiles ? first + t : first];
+    b.key[t] = r.pages.page[page];
+    b.value[t] = r.pages.page[page] + value_offset(r.layout);
+    if (t < b.tiles) b.used |= std::uint64_t{r.pages.present[page]} << (t * kTile);
+  }
+  return b;
+}
+
+HWY_INLINE void score_keys(const Unit& u, const Block& b, const Prefetch& prefetch) {
+  dot_block(u, b, u.widens(), prefetch);
+  if (u.shape().soft_cap > 0) cap_scores(u);
+}
+
 // The scores of all keys of the tier, of the unit's rows; of lanes without a token: kNothing.
-HWY_INLINE void score_tier(const Unit& u, const RecallPages& pages, const RecallMemory& m, int row_stride) {
-  const auto tile = [&](int page) { return page < pages.pages ? pages.page[page] : nullptr; };
-  for (int first = 0; first < pages.pages; first += 4) {
-    Block b{};
-    b.tiles = std::min(4, pages.pages - first);
-    for (int t = 0; t < b.tiles; ++t) b.used |= std::uint64_t{pages.present[first + t]} << (t * kTile);
+HWY_INLINE void score_tier(const Unit& u, const Recalled& r, const RecallMemory& m, int row_stride) {
+  const int pages = r.pages.pages;
+  for (int page = 0; page < pages; ++page) m.order[page] = page;
+  for (int first = 0; first < pages; first += 4) {
     const std::byte* next[4];
-    for (int t = 0; t < 4; ++t) {
-      b.key[t] = pages.page[t < b.tiles ? first + t : first];
-      next[t] = tile(first + 4 + t);
-    }
-    dot_block(u, b, u.widens(), prefetch_of(next, key_tile_bytes(*u.work.cache)));
-    if (u.shape().soft_cap > 0) cap_scores(u);
-    for (int r = 0; r < u.rows(); ++r)
+    for (int t = 0; t < 4; ++t) next[t] = first + 4 + t < pages ? r.pages.page[first + 4 + t] : nullptr;
+    const Block b = block_of(r, m, first, pages);
+    score_keys(u, b, prefetch_of(next, key_tile_bytes(*u.work.cache)));
+    for (int row = 0; row < u.rows(); ++row)
       for (int v = 0; v < b.tiles * kTile / kLanes; ++v) {
-        const Vec score = hn::LoadU(df, u.memory.score + r * kBlock + v * kLanes);
+        const Vec score = hn::LoadU(df, u.memory.score + row * kBlock + v * kLanes);
         hn::StoreU(hn::IfThenElse(mask_of(b.used, v), score, hn::Set(df, kNothing)), df,
-                   m.score + static_cast<std::ptrdiff_t>(r) * row_stride + first * kTile + v * kLanes);
+                   m.score + static_cast<std::ptrdiff_t>(row) * row_stride + first * kTile + v * kLanes);
       }
   }
 }
@@ -102,44 +105,24 @@ HWY_INLINE int choose_pages(const Recalled& r, const RecallMemory& m, const floa
   return chosen;
 }
 
-// 2^(score - max) of the chosen pages, in place; RecallMemory::max and total.
-HWY_INLINE void soft_max_of(const RecallMemory& m, int chosen, float* score, int g) {
-  Vec top = hn::Set(df, kNothing), total = hn::Zero(df);
-  for (int n = 0; n < chosen; ++n)
-    for (int v = 0; v < kTile; v += kLanes) top = hn::Max(top, load(score + m.order[n] * kTile + v));
-  m.max[g] = hn::ReduceMax(df, top);
-  if (m.max[g] == kNothing) return;
-  for (int n = 0; n < chosen; ++n)
-    for (int v = 0; v < kTile; v += kLanes) {
-      float* const at = score + m.order[n] * kTile + v;
-      const Vec power = pow2(hn::Sub(load(at), hn::Set(df, m.max[g])));
-      hn::StoreU(power, df, at);
-      total = hn::Add(total, power);
-    }
-  m.total[g] = hn::ReduceSum(df, total);
-}
-
-HWY_INLINE void add_values(const Recalled& r, const ValueKernels& values, const RecallMemory& m, int page, int width,
-                           const float* score, int group, int row_stride) {
-  const std::uint32_t present = r.pages.present[page];
-  if (present == 0) return;
-  values.widen(r.pages.page[page] + value_offset(r.layout), r.layout.value_dim, present, m.values, width);
-  for (int g = 0; g < group; ++g) {
-    const float* const weight = score + static_cast<std::ptrdiff_t>(g) * row_stride + page * kTile;
-    float* const to = m.sum + std::ptrdiff_t{g} * width;
-    for (int lane = 0; lane < kTile; ++lane) {
-      if ((present >> lane & 1) == 0) continue;
-      const Vec w = hn::Set(df, weight[lane]);
-      const float* const value = m.values + std::ptrdiff_t{lane} * width;
-      for (int d = 0; d < width; d += kLanes) hn::StoreU(hn::MulAdd(w, load(value + d), load(to + d)), df, to + d);
-    }
+// Attention of one query to the first `count` pages of RecallMemory::order: UnitMemory::value, max and sum.
+HWY_INLINE void attend_pages(const Unit& u, const Recalled& r, const RecallMemory& m, int count) {
+  prepare_queries(u);
+  std::fill_n(u.memory.value, u.rows() * u.value_stride(), 0.0f);
+  std::fill_n(u.memory.sum, u.rows() * kTile, 0.0f);
+  std::fill_n(u.memory.max, u.rows(), kNothing);
+  for (int first = 0; first < count; first += 4) {
+    const Block b = block_of(r, m, first, count);
+    if (b.used == 0) continue;
+    score_keys(u, b, prefetch_of(b.value, value_tile_bytes(*u.work.cache)));
+    online_softmax(u, &b.used);
+    add_block(u, b, u.widens(), Prefetch());
   }
 }
 
 void AttendRecalled(const LayerStep& step, int sequence, int kv_head, const Recalled& r, float* memory) {
   const AttentionShape& shape = step.shape;
   const int group = shape.group(), value_dim = shape.value_dim;
-  const int width = static_cast<int>(round_up(static_cast<std::size_t>(value_dim), kTile));
   const int row_stride = (r.pages.pages + 3) / 4 * kBlock;
   const RecallMemory m(shape, r, memory);
   const float* const log_sums = step.log_sums[sequence * shape.kv_heads + kv_head];
@@ -152,26 +135,35 @@ void AttendRecalled(const LayerStep& step, int sequence, int kv_head, const Reca
   w.pages = &step.cache[sequence].head[kv_head];  // of the kept tokens: where queries are
   w.kv_head = kv_head;
   w.window = INT32_MAX;
+  const bool chooses = r.chooses || r.choice.page == nullptr || *r.choice.count < 0 || r.pages.pages <= r.max_pages;
   for (int first = 0; first < w.tokens->count; first += queries_at_once(shape)) {
     const Unit u{w, m.unit, first, std::min(queries_at_once(shape), w.tokens->count - first)};
-    prepare_queries(u);
-    score_tier(u, r.pages, m, row_stride);
+    if (chooses) {
+      prepare_queries(u);
+      score_tier(u, r, m, row_stride);
+    }
     for (int q = 0; q < u.queries; ++q) {
-      float* const score = m.score + static_cast<std::ptrdiff_t>(q) * group * row_stride;
-      const int chosen = choose_pages(r, m, score, group, row_stride);
-      for (int g = 0; g < group; ++g) soft_max_of(m, chosen, score + static_cast<std::ptrdiff_t>(g) * row_stride, g);
-      std::fill_n(m.sum, group * width, 0.0f);
-      for (int n = 0; n < chosen; ++n) add_values(r, *w.values, m, m.order[n], width, score, group, row_stride);
+      int chosen = 0;
+      if (chooses)
+        chosen = choose_pages(r, m, m.score + static_cast<std::ptrdiff_t>(q) * group * row_stride, group, row_stride);
+      else
+        chosen = static_cast<int>(std::copy_n(r.choice.page, *r.choice.count, m.order) - m.order);
+      const Unit one{w, m.unit, first + q, 1};
+      attend_pages(one, r, m, chosen);
       for (int g = 0; g < group; ++g) {
-        if (m.max[g] == kNothing) continue;
-        float* const recalled = m.sum + std::ptrdiff_t{g} * width;
+        const float max = m.unit.max[g];
+        if (max == kNothing) continue;
+        float* const recalled = m.unit.value + std::ptrdiff_t{g} * one.value_stride();
         if (w.values->finish != nullptr) w.values->finish(recalled, value_dim);
-        const float kept = log_sums[(first + q) * group + g], all = std::max(kept, m.max[g]);
-        const float of_kept = pow2(kept - all), of_recalled = pow2(m.max[g] - all);
-        const float inverse = 1 / (of_kept + of_recalled * m.total[g]);
+        const float kept = log_sums[(first + q) * group + g], all = std::max(kept, max);
+        const float of_kept = pow2(kept - all), of_recalled = pow2(max - all);
+        const float sum = hn::ReduceSum(df, hn::LoadU(df, m.unit.sum + g * kTile));
+        const float inverse = 1 / (of_kept + of_recalled * sum);
         float* const out = step.out.at(w.tokens->first + first + q, kv_head * group + g);
         for (int d = 0; d < value_dim; ++d) out[d] = (of_kept * out[d] + of_recalled * recalled[d]) * inverse;
       }
+      if (chooses && r.choice.page != nullptr && first + q + 1 == w.tokens->count)
+        *r.choice.count = static_cast<int>(std::copy_n(m.order, chosen, r.choice.page) - r.choice.page);
     }
   }
 }

@@ -13,4 +13,10 @@ struct RecallPages {
   int pages = 0;
 };
 
+// The pages that the last query which chose has chosen.
+struct RecallChoice {
+  int* page = nullptr;   // [max], ascending; nullptr: a choice is not kept
+  int* count = nullptr;  // -1: none was made, or tokens were forgotten since
+};
+
 }  // namespace palimpsest

@@ -27,17 +27,21 @@ std::vector<std::size_t> RecallTier::page_sizes(const HeadGeometry& geometry, Ca
   return sizes;
 }
 
-RecallTier::RecallTier(const HeadGeometry& geometry, CacheType type, int max_tokens)
+RecallTier::RecallTier(const HeadGeometry& geometry, CacheType type, int max_tokens, int max_chosen)
     : geometry_(geometry),
       type_(type),
       max_pages_((max_tokens + kTile - 1) / kTile),
+      max_chosen_(static_cast<int>(std::min<long long>(max_chosen, max_pages_))),
       pool_(page_sizes(geometry, type)),
-      heads_(static_cast<std::size_t>(geometry.heads())) {}
+      heads_(static_cast<std::size_t>(geometry.heads())) {
+  for (Head& h : heads_) h.choice.resize(static_cast<std::size_t>(max_chosen_));
+}
 
 RecallTier::RecallTier(const RecallTier& other)
     : geometry_(other.geometry_),
       type_(other.type_),
       max_pages_(other.max_pages_),
+      max_chosen_(other.max_chosen_),
       pool_(page_sizes(geometry_, type_)),
       heads_(other.heads_) {
   for (std::size_t head = 0; head < heads_.size(); ++head)
@@ -93,16 +97,18 @@ void RecallTier::append(int head, Position position, const float* key, const flo
 }
 
 void RecallTier::forget(Position from) {
-  for (Head& h : heads_)
+  for (Head& h : heads_) {
+    h.chosen = -1;
     for (std::size_t slot = 0; slot < h.position.size(); ++slot)
       if (h.position[slot] >= from)
         h.present[slot / kTile] = static_cast<std::uint16_t>(h.present[slot / kTile] & ~(1u << slot % kTile));
+  }
 }
 
 void RecallTier::clear() noexcept {
   for (Head& h : heads_) {
     for (const PageId page : h.pages) pool_.release(page);
-    h = {};
+    h = {.choice = std::move(h.choice)};
   }
 }
 
@@ -111,6 +117,11 @@ RecallPages RecallTier::pages(int head) const {
   return {.page = pool_.table(h.pages),
           .present = h.present.data(),
           .pages = static_cast<int>(std::min<long long>((h.written + kTile - 1) / kTile, max_pages_))};
+}
+
+RecallChoice RecallTier::choice(int head) {
+  Head& h = at(head);
+  return h.choice.empty() ? RecallChoice{} : RecallChoice{h.choice.data(), &h.chosen};
 }
 
 long long RecallTier::tokens(int head) const {
@@ -128,16 +139,18 @@ std::size_t RecallTier::bytes() const {
   std::size_t sum = pool_.bytes_in_use();
   for (const Head& h : heads_)
     sum += h.pages.capacity() * sizeof(PageId) + h.present.capacity() * sizeof(std::uint16_t) +
-           h.position.capacity() * sizeof(Position);
+           h.position.capacity() * sizeof(Position) + h.choice.capacity() * sizeof(int);
   return sum;
 }
 
-std::size_t RecallTier::max_bytes(const HeadGeometry& geometry, CacheType type, int max_tokens, long long tokens) {
+std::size_t RecallTier::max_bytes(const HeadGeometry& geometry, CacheType type, int max_tokens, long long tokens,
+                                  int max_chosen) {
   const auto pages_of = [](long long count) { return static_cast<std::size_t>((count + kTile - 1) / kTile); };
   const std::size_t pages = std::min(pages_of(max_tokens), pages_of(tokens));
   const std::size_t room = std::min(pages_of(max_tokens), 2 * pages);  // arrays grow by doubling
-  std::size_t sum = static_cast<std::size_t>(geometry.heads()) * room *
-                    (sizeof(PageId) + sizeof(std::uint16_t) + kTile * sizeof(Position));
+  const std::size_t chosen = std::min(pages_of(max_tokens), static_cast<std::size_t>(max_chosen));
+  std::size_t sum = static_cast<std::size_t>(geometry.heads()) *
+                    (chosen * sizeof(int) + room * (sizeof(PageId) + sizeof(std::uint16_t) + kTile * sizeof(Position)));
   for (int head = 0; head < geometry.heads(); ++head) sum += pages * page_bytes(layout_of(geometry, type, head));
   return sum;
 }

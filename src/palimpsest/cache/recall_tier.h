@@ -22,8 +22,8 @@ namespace palimpsest {
 
 class RecallTier {
  public:
-  // `max_tokens`: of each head, rounded up to whole pages.
-  RecallTier(const HeadGeometry& geometry, CacheType type, int max_tokens);
+  // `max_tokens`: of each head, rounded up to whole pages. `max_chosen`: of a choice of pages that is kept; 0: none is.
+  RecallTier(const HeadGeometry& geometry, CacheType type, int max_tokens, int max_chosen = 0);
   RecallTier(const RecallTier& other);  // a copy of its bytes; throws Error or std::bad_alloc
   RecallTier& operator=(const RecallTier&) = delete;
   ~RecallTier();
@@ -38,12 +38,14 @@ class RecallTier {
   void clear() noexcept;
 
   RecallPages pages(int head) const;
+  RecallChoice choice(int head);
   LayerView layout(int head) const { return layout_of(geometry_, type_, head); }  // of a page; without heads
   long long tokens(int head) const;                                               // that the tier holds
   bool empty() const;
   std::size_t bytes() const;  // of pages and positions
   // Upper bound of bytes() after so many tokens of each head.
-  static std::size_t max_bytes(const HeadGeometry& geometry, CacheType type, int max_tokens, long long tokens);
+  static std::size_t max_bytes(const HeadGeometry& geometry, CacheType type, int max_tokens, long long tokens,
+                               int max_chosen = 0);
 
  private:
   static LayerView layout_of(const HeadGeometry& geometry, CacheType type, int head);
@@ -54,6 +56,8 @@ class RecallTier {
     std::vector<std::uint16_t> present;
     std::vector<Position> position;  // [pages][kTile]
     long long written = 0;           // tokens, so far
+    std::vector<int> choice;         // [max_chosen_]
+    int chosen = -1;                 // RecallChoice::count
   };
   Head& at(int head) { return heads_[static_cast<std::size_t>(head)]; }
   const Head& at(int head) const { return heads_[static_cast<std::size_t>(head)]; }
@@ -61,6 +65,7 @@ class RecallTier {
   HeadGeometry geometry_;
   CacheType type_;
   long long max_pages_;  // of a head
+  int max_chosen_;
   PagePool pool_;
   std::vector<Head> heads_;
 };

@@ -143,6 +143,7 @@ struct Method {
   // Evicted tokens go to a second tier (cache/recall_tier.h); each query attends to the best pages of it, of 16 tokens,
   // beside the kept tokens. 0: none.
   int recall = 0;
+  int recall_every = 1;                    // queries of a step of one token choose pages at each such position
   CacheType recall_type = CacheType::kQ4;  // of keys and values in that tier
   int recall_max = 65536;                  // max tokens of a head in it; then the oldest page is replaced
   // The method's cache only drafts; a second cache of the same text, which keeps all tokens, verifies: the text is that
@@ -154,6 +155,7 @@ struct Method {
 
   bool operator==(const Method&) const = default;
   const MechanismTraits& how() const { return traits(mechanism); }
+  int kept_choice() const { return recall_every > 1 ? recall : 0; }  // pages of the second tier
   bool evicts() const { return budget != 0 && interval > 0; }
   bool bounded() const { return evicts() && schedule != Schedule::kPrompt; }  // constant memory
   // `of_budget`: the method's budget, or a head's.

@@ -265,7 +265,8 @@ std::size_t MethodPlan::hidden_bytes(long long prompt) const {
 std::size_t MethodPlan::recall_bytes(long long tokens) const {
   if (method_.recall == 0) return 0;
   const long long evicted = tokens < 0 ? method_.recall_max : tokens;
-  return RecallTier::max_bytes(cache_.geometry, method_.recall_type, method_.recall_max, evicted);
+  return RecallTier::max_bytes(cache_.geometry, method_.recall_type, method_.recall_max, evicted,
+                               method_.kept_choice());
 }
 
 // What a step with drafts reports of each token, in all layers, is held until accept()

@@ -223,6 +223,8 @@ constexpr std::array kKeys = {
         set_choice<&Method::rerotate, kRerotate>, get_choice<&Method::rerotate, kRerotate>},
     Key{"recall", "PAGES", "pages of 16 evicted tokens that a query attends to: those that fit it best",
         set_count<&Method::recall, 0>, get_count<&Method::recall>},
+    Key{"recall-every", "STEPS", "recall: pages are chosen anew at every such position of an answer",
+        set_count<&Method::recall_every, 1>, get_count<&Method::recall_every>},
     Key{"recall-type", "TYPE", "recall: evicted tokens are held as f32, f16, bf16, q8_0, q4_0, q4, q3 or q2",
         set_choice<&Method::recall_type, kTypes>, get_choice<&Method::recall_type, kTypes>},
     Key{"recall-max", "TOKENS", "recall: max evicted tokens held of each head; then the oldest go",

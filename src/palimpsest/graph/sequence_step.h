@@ -84,10 +84,11 @@ struct SequenceStep {
   AttentionReceiver* receiver = nullptr;
   bool report_kv = false;       // the receiver gets keys and values
   bool report_queries = false;  // the receiver gets queries; fast path only
-  // Evicted tokens, of which each query attends to the best `recall_pages` pages beside those kept
-  // (attention/recalled.h); nullptr: none. Fast path only.
-  const RecallTier* recall = nullptr;
+  // Evicted tokens, of which each query attends to the best `recall_pages` pages beside those kept, or, unless
+  // `recall_chooses`, to those of the last choice (attention/recalled.h); nullptr: none. Fast path only.
+  RecallTier* recall = nullptr;
   int recall_pages = 0;
+  bool recall_chooses = true;
 
   // The layers to run; slots are taken in their tables before. Equal for all sequences of a step. Without the last
   // layer the step returns hidden states [tokens][width] of all tokens; without the first layer its input is `hidden`,

@@ -38,7 +38,8 @@ Sequence::Sequence(const Decoder& decoder, const SessionOptions& options, std::s
   evictor_.invalidate(*cache_);
   const Method& method = plan_->method();
   if (method.recall == 0) return;
-  recall_ = std::make_unique<RecallTier>(plan_->cache().geometry, method.recall_type, method.recall_max);
+  recall_ = std::make_unique<RecallTier>(plan_->cache().geometry, method.recall_type, method.recall_max,
+                                         method.kept_choice());
   evictions_.set_recall_tier(recall_.get());
 }
 
@@ -210,6 +211,7 @@ SequenceStep Sequence::step_of(std::span<const TokenId> tokens) {
   }
   step.recall = recall_.get();
   step.recall_pages = plan_->method().recall;
+  step.recall_chooses = tokens.size() > 1 || cache_->next() % plan_->method().recall_every == 0;
   step.request.drafts = drafts_ > 0;
   if (previewed_) step.request.draft_rows = draft_rows_.rows();
   const std::size_t left = prompt_.size() - read_ - running_;

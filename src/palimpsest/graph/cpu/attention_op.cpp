@@ -31,7 +31,11 @@ double numbers_read(const LayerStep& a) {
 constexpr double kRecallWork = 1e6;  // numbers read by a layer: enough for all threads
 
 Recalled recalled_by(const SequenceStep& s, int head) {
-  return {.pages = s.recall->pages(head), .layout = s.recall->layout(head), .max_pages = s.recall_pages};
+  return {.pages = s.recall->pages(head),
+          .layout = s.recall->layout(head),
+          .max_pages = s.recall_pages,
+          .choice = s.recall->choice(head),
+          .chooses = s.recall_chooses};
 }
 
 }  // namespace
