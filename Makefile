@@ -2,7 +2,7 @@
 MAKEFLAGS += --no-print-directory
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help serve-mutations run chat build test test-long test-avx2 test-arm64 test-asan test-tsan install-check deb deb-check image-check dist release release-check docs docs-check bench attention bench-papers plots versus versus-server versus-shift evict-cost own-time batches drafts lossless growth exactness quality forgetting budgets recall chats parity acceptance sweep report peers peers-kept convert-check serve-check clients-check llama-server-check templates-check schemas-check page-check page-pictures memory-events serve-load serve-agents overload first-hour serve-kill serve-hostile cuda-check scale-check wheel python-check python-clean format format-check setup clean prune
+.PHONY: help serve-mutations run chat build test test-long test-avx2 test-arm64 test-asan test-tsan install-check deb deb-check image-check dist release release-check docs docs-check bench attention bench-papers plots versus versus-server versus-shift evict-cost own-time batches drafts lossless growth exactness quality forgetting budgets recall chats parity acceptance sweep report peers peers-kept peers-answers convert-check serve-check clients-check llama-server-check templates-check schemas-check page-check page-pictures memory-events serve-load serve-agents overload first-hour serve-kill serve-hostile cuda-check scale-check wheel python-check python-clean format format-check setup clean prune
 
 # What `make run` runs; try RUN_ARGS='-p "Once upon a time" -n -1' and Ctrl-C.
 RUN_ARGS ?= -n 1000 --ignore-eos --seed 1 --method streaming
@@ -178,6 +178,9 @@ sweep: build  ## evaluate methods, budgets and tasks on the default model, and w
 report:  ## write the HTML and Markdown report of a sweep (RESULTS=...)
 	@build/palimpsest report $(RESULTS) -o $(basename $(firstword $(RESULTS))).html \
 	  --markdown $(basename $(firstword $(RESULTS))).md --plotly "$$(python3 tools/report/plotly.py)"
+
+peers-answers: build  ## answers of methods beside kvpress's presses on SmolLM2: the same weights, prompts and budgets (PEERS_ARGS=...)
+	@python3 research/peers/answers.py $(PEERS_ARGS)
 
 convert-check:  ## convert small GPT-J and OPT models and compare logits with Hugging Face transformers
 	@tools/build release test_model

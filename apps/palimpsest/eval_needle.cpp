@@ -125,7 +125,9 @@ int run_needle(const NeedleFlags& flags) {
         needle = make_needle(kind, {cell.length, cell.depth, static_cast<int>(flags.asked)}, haystack,
                              questioner.vocabulary(), draw);
         options = {.max_tokens = kind.tokens, .stop_at_newline = true};
-        return questioner.prompt(needle.context, needle.questions, needle.starts);
+        Prompt prompt = questioner.prompt(needle.context, needle.questions, needle.starts);
+        prompt.expected = needle.answers;
+        return prompt;
       },
       [&](std::size_t run, std::size_t i, const std::vector<QuestionAnswer>& answers) {
         Cell& cell = grids[run].cells[i / samples];

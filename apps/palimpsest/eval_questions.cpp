@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
 #include <utility>
 
 #include "palimpsest/core/error.h"
@@ -29,8 +31,51 @@ void add_question_flags(CLI::App& command, QuestionFlags& flags) {
   command.add_option("--chat-template", flags.chat_template, "chat template: a name or a file (with --chat)")
       ->type_name("TEMPLATE")
       ->needs("--chat");
+  command
+      .add_option("--log-samples", flags.samples,
+                  "write each prompt's tokens, right answers and answers to a new file, as JSON lines")
+      ->type_name("FILE");
   add_json_flag(command, flags.json);
 }
+
+namespace {
+
+// A line for each prompt and method.
+class SampleLog {
+ public:
+  explicit SampleLog(const std::string& path) : path_(path) {
+    if (path.empty()) return;
+    if (std::filesystem::exists(path)) fail("--log-samples {}: the file exists: name a new one", path);
+    out_.open(path);
+    check();
+  }
+  void add(std::size_t index, const std::string& method, const Prompt& prompt,
+           std::span<const QuestionAnswer> answers) {
+    if (path_.empty()) return;
+    nlohmann::json line{{"prompt", index},
+                        {"method", method},
+                        {"context", prompt.context},
+                        {"starts", prompt.starts},
+                        {"questions", prompt.questions},
+                        {"expected", prompt.expected}};
+    for (const QuestionAnswer& answer : answers) {
+      line["answers"].push_back(answer.text);
+      line["tokens"].push_back(answer.tokens);
+    }
+    out_ << line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << std::endl;
+    check();
+  }
+
+ private:
+  void check() const {
+    if (!out_) fail("--log-samples {}: cannot be written: name a file in a folder that exists", path_);
+  }
+
+  std::string path_;
+  std::ofstream out_;
+};
+
+}  // namespace
 
 Haystack read_haystack(const std::vector<std::string>& named) {
   if (named.empty()) return {eval_data("haystack.txt"), "the included haystack"};
@@ -58,6 +103,7 @@ void Questioner::ask(std::size_t count, const std::string& label, const Make& ma
   std::vector<std::unique_ptr<Asker>> askers;
   for (const Run& run : runs_)
     askers.push_back(std::make_unique<Asker>(decoder_, model_.vocabulary, run.method.options));
+  SampleLog log(flags_.samples);
   Progress bar(label, "prompts");
   for (std::size_t i = 0; i < count && !interrupted(); ++i) {
     AnswerOptions options;
@@ -75,6 +121,7 @@ void Questioner::ask(std::size_t count, const std::string& label, const Make& ma
         evicted += each.evicted;
       }
       run.cache_use.add(askers[r]->session().cache(), evicted);
+      log.add(i, run.cache_use.name, prompt, answers);
       got(r, i, answers);
     }
     bar.update(static_cast<long long>(i + 1), static_cast<long long>(count));

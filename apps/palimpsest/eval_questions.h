@@ -21,7 +21,7 @@ struct QuestionFlags {
   ThreadFlags threads;
   std::string seen = "before";
   bool chat = false, json = false;
-  std::string chat_template;
+  std::string chat_template, samples;  // samples: a file
 };
 void add_question_flags(CLI::App& command, QuestionFlags& flags);
 

@@ -40,7 +40,9 @@ int run_ruler(const RulerFlags& flags) {
         Draw draw(flags.seed * 1'000'003 + i);
         made = make_ruler(flags.task, flags.length, haystack, questioner.vocabulary(), draw);
         options = {.max_tokens = made.tokens};
-        return questioner.prompt(made.context, {made.question});
+        Prompt prompt = questioner.prompt(made.context, {made.question});
+        prompt.expected = made.answers;
+        return prompt;
       },
       [&](std::size_t run, std::size_t, const std::vector<QuestionAnswer>& answers) {
         scores[run].push_back({ruler_score(answers.front().text, made.answers), 1});

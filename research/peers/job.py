@@ -10,6 +10,7 @@ engine's own format), `prompts` (lists of token ids, BOS first), `tokens` (to ge
     kept      the positions that each head keeps of each prompt: {"kept": [[[positions] of each head, layer by layer], ...], "version"}; "tied",
               likewise: those whose scores equal that of the last one kept. With "texts" and "gguf": the prompts' texts, and the file of
               the tokenizer, where it is not the default model's
+    questions of "samples" (lines of `palimpsest eval needle --log-samples`), "seen" as --question-seen: {"answers": [[texts], ...], "version"} (transformers)
     tokens    of "texts", by the tokenizer of "gguf": {"tokens": [[ids], ...]} (transformers)
 """
 import json

@@ -2,6 +2,7 @@
 {"press": "SnapKVPress", "budget": 256, ...its arguments}; the compression ratio is set so that `budget` tokens of each prompt are kept.
 "of": another press, whose scores it takes. "exact": LeverageScorePress without its random matrix. "bits": of the cache, quantised by quanto in groups of 64 after the prompt; answers stay in the weights' type."""
 import contextlib
+import copy
 import importlib.metadata
 import pathlib
 import sys
@@ -40,6 +41,8 @@ class PlainTokenizer:
             path = pathlib.Path(gguf)
             of = transformers.AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
             self.ids = lambda text: of.encode(text, add_special_tokens=False)
+            self.text = of.decode
+            self.ends = {of.eos_token_id, of.convert_tokens_to_ids("<|im_end|>")}
         else:
             of = Tokenizer.load(str(REPO / "research" / "train" / "tokenizer.json"))
             self.ids = lambda text: of.encode(text)[0]
@@ -115,6 +118,42 @@ def write(model, method, prompt, tokens, heard=lambda: None):
     return written
 
 
+@torch.inference_mode()
+def ask(model, tokenizer, method, sample, seen, tokens):
+    """The answer to each question of a context. seen "after": the compressed context is shared, and a question is read behind it; "before": each question is
+    part of its compressed prompt, but for the last tokens, of which `starts` says how many. As palimpsest's eval/asker.h."""
+    answers, shared = [], None
+
+    def read(cache, ids, first):
+        return model(torch.tensor([ids]), past_key_values=cache, position_ids=torch.arange(first, first + len(ids))[None], logits_to_keep=1).logits
+
+    def compressed(prompt):
+        cache = transformers.DynamicCache(config=model.config)
+        with press_of(method, prompt)(model) if "press" in method else contextlib.nullcontext():
+            read(cache, prompt, 0)
+        return cache
+
+    for question, start in zip(sample["questions"], sample["starts"], strict=True):
+        if seen == "after":
+            shared = shared or compressed(sample["context"])
+            cache, prompt, rest = copy.deepcopy(shared), sample["context"], question
+        else:
+            whole = sample["context"] + question
+            prompt, rest = whole[: -max(1, start)], whole[-max(1, start):]
+            cache = compressed(prompt)
+        logits, at, written = read(cache, rest, len(prompt)), len(prompt) + len(rest), []
+        while len(written) < tokens:
+            best = int(logits[0, -1].argmax())
+            if best in tokenizer.ends:
+                break
+            written.append(best)
+            if "\n" in tokenizer.text(written).lstrip():
+                break
+            logits, at = read(cache, [best], at), at + 1
+        answers.append(tokenizer.text(written).lstrip().split("\n")[0])
+    return answers
+
+
 def main():
     task = job.read()
     torch.set_num_threads(task["threads"])
@@ -130,6 +169,9 @@ def main():
         tokenizer = PlainTokenizer(task.get("gguf")) if task["method"]["press"] == "KVzipPress" else None
         sets, tied = zip(*(kept(model, task["method"], p, counts, tokenizer) for p, counts in zip(task["prompts"], task["method"]["counts"])))
         return job.answer(kept=sets, tied=tied, version=version)
+    if task["kind"] == "questions":
+        tokenizer = PlainTokenizer(task["gguf"])
+        return job.answer(answers=[ask(model, tokenizer, task["method"], sample, task["seen"], task["tokens"]) for sample in task["samples"]], version=version)
     if task["kind"] == "answers":
         tokens = [write(model, task["method"], p, task["tokens"]) for p in task["prompts"]]
         return job.answer(tokens=tokens, version=version)

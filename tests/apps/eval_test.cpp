@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "tests/apps/command.h"
@@ -172,6 +173,34 @@ TEST_F(EvalTest, CompareTellsEqualFromDifferent) {
   EXPECT_EQ(different.code, 1);
 }
 
+TEST_F(EvalTest, SamplesOfNeedlesAreLogged) {
+  const std::string log = own_file("samples.jsonl");
+  const Finished done =
+      command(on({"eval", "needle", "--kind", "passkey", "--lengths", "256", "--depths", "0.5", "--samples", "2",
+                  "--method", "full", "--method", "streaming:budget=64", "--log-samples", log, "--json"}));
+  ASSERT_EQ(done.code, 0) << done.err;
+  const json out = json::parse(done.out);
+  std::ifstream lines(log);
+  std::map<std::string, int> right, logged;
+  for (std::string line; std::getline(lines, line);) {
+    const json one = json::parse(line);
+    const std::string method = one["method"];
+    ++logged[method];
+    ASSERT_EQ(one["questions"].size(), one["answers"].size());
+    ASSERT_EQ(one["tokens"].size(), one["answers"].size());
+    for (std::size_t q = 0; q < one["answers"].size(); ++q) {
+      EXPECT_LE(one["context"].size() + one["questions"][q].size() + one["tokens"][q].size(), 256u);
+      right[method] += one["answers"][q].get<std::string>().find(one["expected"][q]) != std::string::npos ? 1 : 0;
+    }
+  }
+  ASSERT_EQ(logged.size(), 2u);
+  for (const json& run : out["runs"]) {
+    EXPECT_EQ(logged[run["name"]], 2);
+    EXPECT_EQ(right[run["name"]], run["right"]);
+  }
+  fs::remove(log);
+}
+
 TEST_F(EvalTest, Needle) {
   const Words words = on({"eval", "needle", "--kind", "passkey", "--lengths", "256,400", "--depths", "0,1", "--samples",
                           "2", "--method", "full", "--method", "streaming:budget=128", "--json"});
@@ -191,6 +220,8 @@ TEST_F(EvalTest, Needle) {
     EXPECT_GT(run["evicted"], 4 * 100);
     EXPECT_EQ(out["runs"][0]["evicted"], 0);
   }
+  expect_refused(on({"eval", "needle", "--log-samples", book()}), "exists");
+  expect_refused(on({"eval", "needle", "--log-samples", "/no/such/folder/log"}), "cannot be written");
   expect_refused(on({"eval", "needle", "--kind", "haystack"}), "passkey");
   expect_refused(on({"eval", "needle", "--lengths", "20"}), "does not fit");
   expect_refused(on({"eval", "needle", "--lengths", "200000"}), "--haystack");

@@ -34,8 +34,9 @@ enum class QuestionSeen { kBefore, kAfter };
 struct Prompt {
   std::vector<TokenId> context;
   std::vector<std::vector<TokenId>> questions;  // with the start of the answer; none is empty
-  std::vector<std::size_t> starts = {};  // the last tokens of each question that are read after the prompt's end;
-                                         // missing or 0: 1
+  std::vector<std::size_t> starts = {};    // the last tokens of each question that are read after the prompt's end;
+                                           // missing or 0: 1
+  std::vector<std::string> expected = {};  // the right answers, for logs; or empty
 };
 // `starts`: of the answers, one for each question; or empty. `special`: parses control tokens in the text, as in a
 // chat. Throws Error for an empty question.
