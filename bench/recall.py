@@ -20,8 +20,8 @@ METHODS = {"streaming": "streaming:positions=original", "keydiff": "keydiff:sink
 
 def answers(o):
     samples = real_models.Samples(pathlib.Path(o.folder) / "recall.json")
-    rows = [("full", "full")] + [(f"{name}|{pages}", f"{method},budget={o.length // 16}" + (f",recall={pages}" if pages != "0" else ""))
-                                 for name, method in METHODS.items() for pages in o.pages]
+    rows = [("full", "full")] + [(f"{name}|{pages}", f"{METHODS[name]},budget={o.length // 16}" + (f",recall={pages}" if pages != "0" else ""))
+                                 for name in o.methods for pages in o.pages]
     for seed in range(1, o.seeds + 1):
         for row, method in rows:
             key = ("smollm2", str(o.length), row, str(seed))
@@ -41,7 +41,7 @@ def answers(o):
 
     heads = ["without" if pages == "0" else f"recall={pages}" for pages in o.pages]
     lines = ["| method | " + " | ".join(heads) + " |", "|---" * (1 + len(heads)) + "|"]
-    lines += [f"| `{method},budget={o.length // 16}` | " + " | ".join(cell(f"{name}|{pages}") for pages in o.pages) + " |" for name, method in METHODS.items()]
+    lines += [f"| `{method},budget={o.length // 16}` | " + " | ".join(cell(f"{name}|{pages}") for pages in o.pages) + " |" for name, method in METHODS.items() if name in o.methods]
     asked = sum(v["questions"] for key, v in samples.all.items() if f"|{o.length}|full|" in key)
     PAGE.put("answers" if o.length == 4096 else f"answers-{o.length}", f"Answers in {o.length:,} tokens, {o.length // 16} kept", [
         f"The full cache answers {cell('full')} of {asked} questions. 95% intervals (Wilson).", "", *lines, ""],
@@ -57,7 +57,7 @@ def speed(o):
                                                   "--json"])[0]["samples"])
 
     for name, method in METHODS.items():
-        if name == "snapkv":
+        if name == "snapkv" or name not in o.methods:
             continue
         ratios, full = {pages: [] for pages in some}, []
         for _ in range(o.rounds):
@@ -76,6 +76,7 @@ def main():
     script.add(parse, "--program", "--threads", "--folder", "--smollm2")
     parse.add_argument("--books", default=str(SHARED / "text/books"))
     parse.add_argument("--length", type=int, default=4096)
+    parse.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
     parse.add_argument("--pages", type=lambda text: text.split(";"), default=["0", "4", "16", "16,recall-every=8"], help="separated by semicolons")
     parse.add_argument("--seeds", type=int, default=1, help="40 questions a figure for each")
     parse.add_argument("--rounds", type=int, default=5)
