@@ -87,8 +87,11 @@ int list_families(bool json) {
     fmt::print("{}{}\n", f->limits.empty() ? "" : "; not: ", f->limits);
   }
   const std::vector<std::string_view> encoders(encoder_architectures().begin(), encoder_architectures().end());
+  Json refused = Json::array();
+  for (const RefusedArchitecture& each : refused_architectures())
+    refused.push_back({{"architecture", each.architecture}, {"why", each.why}});
   if (json)
-    fmt::print("{}\n", Json{{"families", out}, {"encoders", encoders}}.dump(2));
+    fmt::print("{}\n", Json{{"families", out}, {"encoders", encoders}, {"refused", refused}}.dump(2));
   else
     fmt::print("encoders, for serve: {}\n", fmt::join(encoders, ", "));
   return kOk;

@@ -56,8 +56,13 @@ std::string families_page() {
       "\n## Encoders\n\nThey have no KV cache and no methods: `palimpsest serve` answers `/v1/embeddings` and "
       "`/v1/rerank` with them, run by\nlibllama ([server.md](server.md#encoders)): {}. So does a file of any "
       "architecture whose pooling is `rank`. `bert` is\nchecked against plain loops in double precision, "
-      "`nomic-bert`, `eurobert` and `t5encoder` against libllama's own API (`tests/encoder`).\n",
+      "the others but `llama-embed` against libllama's own API, one text at a time (`tests/encoder`).\n",
       fmt::join(encoders, ", "));
+  out +=
+      "\n## Not supported\n\nOther architectures of libllama 0.7.0. The program's error says the same.\n\n"
+      "| architecture | why |\n|---|---|\n";
+  for (const Json& each : list["refused"])
+    out += fmt::format("| `{}` | {} |\n", each["architecture"].get<std::string>(), each["why"].get<std::string>());
   return out;
 }
 

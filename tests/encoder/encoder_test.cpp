@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cmath>
+#include <map>
 #include <stdexcept>
 #include <thread>
 
@@ -109,16 +110,39 @@ TEST(EncoderTest, RanksByTheHeadOfTheFile) {
 // The poolings of a file and of the caller; other architectures.
 TEST(EncoderTest, EqualsLibllamaOneTextAtATime) {
   const auto texts = texts_of({3, 25, 50, 64, 1});
-  for (const char* architecture : {"bert", "nomic-bert", "eurobert", "t5encoder"}) {
-    const std::string path = tiny_encoder({.architecture = architecture, .pooling = 2});
+  // Seven layers: EmbeddingGemma's sixth has no window, of ModernBERT each third.
+  const std::map<std::string, int> windows = {{"attention.sliding_window", 16}};
+  const std::vector<TinyEncoder> shapes = {
+      {.architecture = "bert"},
+      {.architecture = "nomic-bert"},
+      {.architecture = "nomic-bert-moe",
+       .layers = 4,
+       .keys = {{"moe_every_n_layers", 2}, {"expert_count", 4}, {"expert_used_count", 2}}},
+      {.architecture = "eurobert"},
+      {.architecture = "t5encoder"},
+      {.architecture = "modern-bert", .layers = 7, .keys = windows},
+      {.architecture = "neo-bert"},
+      {.architecture = "jina-bert-v2"},
+      {.architecture = "jina-bert-v3"},
+      {.architecture = "gemma-embedding", .layers = 7, .keys = windows},
+  };
+  for (TinyEncoder shape : shapes) {
+    const std::string& architecture = shape.architecture;
+    SCOPED_TRACE(architecture);
+    shape.pooling = 2;
+    const std::string path = tiny_encoder(shape);
     const auto encoder = Encoder::load(path);
     EXPECT_EQ(encoder->pooling(), EncoderPooling::kCls);
     EXPECT_EQ(encoder->file().architecture, architecture);
     const auto got = encoder->encode(texts, kNoCheck);
     for (std::size_t i = 0; i < texts.size(); ++i) {
       const Floats hand = by_hand(path, texts[i], LLAMA_POOLING_TYPE_CLS);
-      expect_equal(got[i], {hand.begin(), hand.end()}, 1e-3, std::string(architecture) + " " + std::to_string(i));
+      expect_equal(got[i], {hand.begin(), hand.end()}, 1e-3, architecture + " " + std::to_string(i));
     }
+    // The texts are not all alike, so a mask that is missing would be seen.
+    double apart = 0;
+    for (std::size_t j = 0; j < got[1].size(); ++j) apart += std::abs(got[1][j] - got[2][j]);
+    EXPECT_GT(apart, 0.01) << architecture;
   }
 }
 

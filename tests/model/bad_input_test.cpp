@@ -262,6 +262,10 @@ TEST(BadInputTest, UnsupportedArchitecturesSayWhy) {
       {"llada", "diffusion"},
       {"bert", "an encoder, which writes no text; `palimpsest serve`"},
       {"eagle3", "a draft"},
+      {"step35", "a gate each"},
+      {"qwen4exp", "no description"},
+      {"wavtokenizer-dec", "audio"},
+      {"llma", "nearest one that is: llama"},
       {"qwen2moo", "nearest one that is: qwen2moe"},
       {"qwen9-experimental", "nearest one that is: qwen"},
       {"zzz", "info --families"}};

@@ -64,7 +64,10 @@ int write_words(EncoderWriter& out) {
 }
 
 void write_bert(EncoderWriter& out, const TinyEncoder& shape, int vocabulary) {
-  const bool bert = shape.architecture == "bert";
+  const std::string& architecture = shape.architecture;
+  const bool bert = architecture != "nomic-bert",
+             gated = architecture == "nomic-bert" || architecture == "jina-bert-v2";
+  const auto moe_every = shape.keys.find("moe_every_n_layers");
   const std::int64_t n = shape.width, wide = shape.feed_forward;
   const auto norm = [&](const std::string& name) {
     out.tensor(name + ".weight", {n}, 0.2F, 1);
@@ -72,7 +75,7 @@ void write_bert(EncoderWriter& out, const TinyEncoder& shape, int vocabulary) {
   };
   out.tensor("token_embd.weight", {n, vocabulary}, 1);
   out.tensor("token_types.weight", {n, 2}, 0.5F);
-  if (bert) out.tensor("position_embd.weight", {n, shape.context}, 0.5F);
+  if (architecture == "bert") out.tensor("position_embd.weight", {n, shape.context}, 0.5F);
   norm("token_embd_norm");
   for (int i = 0; i < shape.layers; ++i) {
     const std::string layer = "blk." + std::to_string(i) + ".";
@@ -81,12 +84,19 @@ void write_bert(EncoderWriter& out, const TinyEncoder& shape, int vocabulary) {
       if (bert) out.tensor(layer + name + ".bias", {n}, 0.2F);
     }
     norm(layer + "attn_output_norm");
+    norm(layer + "layer_output_norm");
+    if (moe_every != shape.keys.end() && i % moe_every->second == 1) {
+      const std::int64_t experts = shape.keys.at("expert_count");
+      out.tensor(layer + "ffn_gate_inp.weight", {n, experts}, 0.3F);
+      out.tensor(layer + "ffn_up_exps.weight", {n, wide, experts}, 0.3F);
+      out.tensor(layer + "ffn_down_exps.weight", {wide, n, experts}, 0.3F);
+      continue;
+    }
     out.tensor(layer + "ffn_up.weight", {n, wide}, 0.3F);
-    if (bert) out.tensor(layer + "ffn_up.bias", {wide}, 0.2F);
-    if (!bert) out.tensor(layer + "ffn_gate.weight", {n, wide}, 0.3F);
+    if (bert && !gated) out.tensor(layer + "ffn_up.bias", {wide}, 0.2F);
+    if (gated) out.tensor(layer + "ffn_gate.weight", {n, wide}, 0.3F);
     out.tensor(layer + "ffn_down.weight", {wide, n}, 0.3F);
     if (bert) out.tensor(layer + "ffn_down.bias", {n}, 0.2F);
-    norm(layer + "layer_output_norm");
   }
 }
 
@@ -118,6 +128,44 @@ void write_t5(EncoderWriter& out, const TinyEncoder& shape, int vocabulary) {
     for (const char* name : {"attn_norm", "ffn_norm"}) out.tensor(layer + name + ".weight", {n}, 0.2F, 1);
     if (i == 0) out.tensor(layer + "attn_rel_b.weight", {shape.heads, kBuckets}, 1);
     for (const char* name : {"attn_q", "attn_k", "attn_v", "attn_o"})
+      out.tensor(layer + name + ".weight", {n, n}, 0.3F);
+    for (const char* name : {"ffn_gate", "ffn_up"}) out.tensor(layer + name + ".weight", {n, wide}, 0.3F);
+    out.tensor(layer + "ffn_down.weight", {wide, n}, 0.3F);
+  }
+}
+
+// ModernBERT and NeoBERT: Q, K and V are one tensor, gate and up another. ModernBERT's first layer has no norm before
+// attention.
+void write_modern_bert(EncoderWriter& out, const TinyEncoder& shape, int vocabulary) {
+  const std::int64_t n = shape.width, wide = shape.feed_forward;
+  const bool modern = shape.architecture == "modern-bert";
+  const auto norm = [&](const std::string& name) { out.tensor(name + ".weight", {n}, 0.2F, 1); };
+  out.tensor("token_embd.weight", {n, vocabulary}, 1);
+  if (modern) norm("token_embd_norm");
+  norm(modern ? "output_norm" : "enc.output_norm");
+  for (int i = 0; i < shape.layers; ++i) {
+    const std::string layer = "blk." + std::to_string(i) + ".";
+    if (!modern || i > 0) norm(layer + "attn_norm");
+    norm(layer + "ffn_norm");
+    out.tensor(layer + "attn_qkv.weight", {n, 3 * n}, 0.3F);
+    out.tensor(layer + "attn_output.weight", {n, n}, 0.3F);
+    out.tensor(layer + "ffn_up.weight", {n, 2 * wide}, 0.3F);
+    out.tensor(layer + "ffn_down.weight", {wide, n}, 0.3F);
+  }
+}
+
+// EmbeddingGemma: norms before and after each part, norms of Q and K.
+void write_gemma_embedding(EncoderWriter& out, const TinyEncoder& shape, int vocabulary) {
+  const std::int64_t n = shape.width, wide = shape.feed_forward;
+  out.tensor("token_embd.weight", {n, vocabulary}, 1);
+  out.tensor("output_norm.weight", {n}, 0.2F, 1);
+  for (int i = 0; i < shape.layers; ++i) {
+    const std::string layer = "blk." + std::to_string(i) + ".";
+    for (const char* name : {"attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm"})
+      out.tensor(layer + name + ".weight", {n}, 0.2F, 1);
+    for (const char* name : {"attn_q_norm", "attn_k_norm"})
+      out.tensor(layer + name + ".weight", {n / shape.heads}, 0.2F, 1);
+    for (const char* name : {"attn_q", "attn_k", "attn_v", "attn_output"})
       out.tensor(layer + name + ".weight", {n, n}, 0.3F);
     for (const char* name : {"ffn_gate", "ffn_up"}) out.tensor(layer + name + ".weight", {n, wide}, 0.3F);
     out.tensor(layer + "ffn_down.weight", {wide, n}, 0.3F);
@@ -200,6 +248,10 @@ std::string tiny_encoder(const TinyEncoder& shape, const std::string& name) {
     write_eurobert(out, shape, vocabulary);
   else if (shape.architecture == "t5encoder")
     write_t5(out, shape, vocabulary);
+  else if (shape.architecture == "modern-bert" || shape.architecture == "neo-bert")
+    write_modern_bert(out, shape, vocabulary);
+  else if (shape.architecture == "gemma-embedding")
+    write_gemma_embedding(out, shape, vocabulary);
   else
     write_bert(out, shape, vocabulary);
   if (shape.head && decodes) {

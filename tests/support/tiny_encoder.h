@@ -10,7 +10,7 @@
 namespace palimpsest::testing {
 
 struct TinyEncoder {
-  std::string architecture = "bert";  // bert, nomic-bert, eurobert, t5encoder, or a decoder that ranks: qwen3
+  std::string architecture = "bert";  // of `encoder_architectures()` but llama-embed, or a decoder that ranks: qwen3
   int pooling = 1;                    // libllama's number: mean, cls, last, rank; 0: not in the file
   bool head = false;                  // a classification head of one score; of qwen3: of two labels
   int layers = 2, width = 32, heads = 4, feed_forward = 48, context = 64;

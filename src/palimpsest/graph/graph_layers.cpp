@@ -142,6 +142,10 @@ ggml_tensor* GraphBuilder::normed_heads(int i, ggml_tensor* x, const NormWeights
   const bool rotated = !h_.rope_table(h_.rope_of(i)).is_unrotated();
   if (f_.qk_norm == QkNorm::kAfterRotation || (f_.qk_norm == QkNorm::kUnweighted && h_.unweighted_qk_norm && rotated))
     return ggml_rms_norm(c_, x, h_.norm_epsilon);
+  if (weights.weight != nullptr && f_.qk_norm == QkNorm::kPerHead && f_.norm == Norm::kRms) {
+    constexpr float kEpsilon = 1e-5F;  // Chameleon: a LayerNorm, whose epsilon is not in the file
+    return plus(ggml_mul(c_, ggml_norm(c_, x, kEpsilon), weights.weight), weights.bias);
+  }
   if (weights.weight == nullptr || f_.qk_norm != QkNorm::kAllHeads) return norm(x, weights);
   ggml_tensor* row = ggml_reshape_2d(c_, ggml_cont(c_, x), x->ne[0] * x->ne[1], g_.tokens);
   return ggml_reshape_3d(c_, norm(row, weights), x->ne[0], x->ne[1], g_.tokens);

@@ -204,6 +204,19 @@ class List {
     matrix(l.attention_output, blk + "attn_output", query_heads * a.value, h_.width);
   }
 
+  // CogVLM's weights of image tokens: its text does not use them.
+  void of_images(const LayerGeometry& g, std::int64_t size, const std::string& blk) {
+    const std::int64_t q = std::int64_t{g.query_heads} * g.key_width;
+    const auto unused = [&](const char* name, std::int64_t in, std::int64_t out) {
+      out_.push_back({blk + name, {in, out, 1}, Kind::kUnused, Presence::kOptional, nullptr});
+    };
+    unused("vis_attn_qkv.weight", h_.width, 3 * q);
+    unused("vis_attn_output.weight", q, h_.width);
+    unused("vis_gate.weight", h_.width, size);
+    unused("vis_up.weight", h_.width, size);
+    unused("vis_down.weight", size, h_.width);
+  }
+
   void feed_forward(LayerWeights& l, std::int64_t size, const std::string& blk, bool mixture) {
     if (size == 0) return;
     const std::string name =
@@ -283,6 +296,7 @@ std::vector<TensorSpec> tensors_of(const Family& family, const Hyperparameters& 
       list.attention_to(weights.layers[at], hyper.geometry.layer(i), hyper.geometry.layer(hyper.kv_layer(i)), blk);
     else if (!hyper.is_recurrent(i) || family.recurrent_beside_attention)
       list.attention(weights.layers[at], hyper.geometry.layer(i), blk, packed_qkv);
+    if (family.architecture == "cogvlm") list.of_images(hyper.geometry.layer(i), hyper.feed_forward[at], blk);
     list.feed_forward(weights.layers[at], hyper.feed_forward[at], blk, hyper.is_mixture(i));
     if (hyper.alt_up) list.alt_up(weights.layers[at], blk);
     if (hyper.per_layer > 0) list.per_layer(weights.layers[at], blk);

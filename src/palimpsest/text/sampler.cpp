@@ -64,6 +64,13 @@ std::vector<TokenId> suppressed_of(const Vocabulary* vocabulary, std::size_t tok
   const llama_token* const all = llama_vocab_get_suppress_tokens(llama_model_get_vocab(vocabulary->model()), &count);
   for (const TokenId token : std::span(all, static_cast<std::size_t>(count)))
     if (token >= 0 && static_cast<std::size_t>(token) < tokens) out.push_back(token);
+  // Chameleon's files do not list its image tokens; llama.cpp has these numbers.
+  char architecture[16] = {};
+  llama_model_meta_val_str(vocabulary->model(), "general.architecture", architecture, sizeof architecture);
+  constexpr TokenId kFirstImage = 4, kLastImage = 8195;
+  if (std::string_view(architecture) == "chameleon")
+    for (TokenId token = kFirstImage; token <= kLastImage && static_cast<std::size_t>(token) < tokens; ++token)
+      out.push_back(token);
   return out;
 }
 

@@ -97,4 +97,21 @@ const Family kDeepseekFamily = {
                       {"expert_weights_scale", ExtraKey::Type::kNumber, 2.5}}},
 };
 
+// The text part of DeepSeek OCR: the same with the weights of experts normalized if its file says so.
+const Family kDeepseek2OcrFamily = {
+    .architecture = "deepseek2-ocr",
+    .models = "DeepSeek OCR",
+    .limits = "images",
+    .experts = Presence::kYes,
+    .selection_bias = Presence::kOptional,
+    .read = [](const ArchMetadata& keys, Hyperparameters& h) { read_experts(keys, h, Routing::kSoftmax); },
+    .tiny = {.kv_heads = 8,
+             .layers = 3,
+             .experts = 8,
+             .experts_used = 2,
+             .shared_feed_forward = 512,
+             .leading_dense = 1,
+             .keys = {{"expert_shared_count", ExtraKey::Type::kInteger, 1}}},
+};
+
 }  // namespace palimpsest

@@ -13,10 +13,6 @@ namespace palimpsest {
 
 namespace {
 
-// Architectures of libllama that need a mechanism which the graph or the cache lacks.
-struct Refused {
-  std::string_view architecture, why;
-};
 constexpr std::string_view
     kOwnSelection =
         "the model selects the tokens of its attention by an index of its own, which eviction would have to keep",
@@ -26,7 +22,10 @@ constexpr std::string_view
     kEncoder =
         "it is an encoder, which writes no text; `palimpsest serve` answers /v1/embeddings and /v1/rerank with it",
     kDraft = "it is a draft of another model, which reads that model's hidden states";
-constexpr Refused kRefused[] = {
+// Of libllama 0.7.0; nothing but a description, and what that may need, is missing.
+constexpr std::string_view kNoDescription = "libllama knows it, but no description of it has been written here";
+constexpr std::string_view kSpeech = "it writes speech, not text";
+constexpr RefusedArchitecture kRefused[] = {
     {"deepseek32", kOwnSelection},
     {"deepseek4", kOwnSelection},
     {"glm-dsa", kOwnSelection},
@@ -50,7 +49,30 @@ constexpr Refused kRefused[] = {
     {"eagle3", kDraft},
     {"dflash", kDraft},
     {"gemma4-assistant", kDraft},
-    {"step35", "its layers rotate different shares of a head, which is not supported"},
+    {"step35", "its heads have a gate each, and what its experts compute is clamped, which is not supported"},
+    {"laguna", "its attention is gated by a softplus, which is not supported"},
+    {"talkie", "it adds the embeddings after each layer, which is not supported"},
+    {"nanbeige", "it runs all layers several times, which is not supported"},
+    {"qwen3tts", kSpeech},
+    {"pockettts", kSpeech},
+    {"bailingmoe3", kNoDescription},
+    {"clef", kNoDescription},
+    {"dots3note", kNoDescription},
+    {"gemma-embedding2", kNoDescription},
+    {"glm5-next", kNoDescription},
+    {"granite_swa", kNoDescription},
+    {"graniteswitch", kNoDescription},
+    {"hrm_text", kNoDescription},
+    {"hy_v3", kNoDescription},
+    {"hy_v4", kNoDescription},
+    {"k2-horizon", kNoDescription},
+    {"kimi-k3", kNoDescription},
+    {"maion-coder", kNoDescription},
+    {"maple", kNoDescription},
+    {"muse-glimmer", kNoDescription},
+    {"qwen4exp", kNoDescription},
+    {"spark2_5", kNoDescription},
+    {"vllm-decision2", kNoDescription},
     {"grovemoe", "its experts share adjoint experts, which are not supported; qwen3moe is"},
 };
 
@@ -79,7 +101,7 @@ std::string nearest(std::string_view architecture) {
 const Family& find_family(std::string_view architecture) {
   for (const Family* family : kFamilies)
     if (family->architecture == architecture) return *family;
-  for (const Refused& refused : kRefused)
+  for (const RefusedArchitecture& refused : kRefused)
     if (refused.architecture == architecture)
       fail("architecture \"{}\" is not supported: {}", architecture, refused.why);
   if (std::ranges::find(encoder_architectures(), architecture) != encoder_architectures().end())
@@ -91,6 +113,10 @@ const Family& find_family(std::string_view architecture) {
 
 std::span<const Family* const> families() {
   return kFamilies;
+}
+
+std::span<const RefusedArchitecture> refused_architectures() {
+  return kRefused;
 }
 
 }  // namespace palimpsest

@@ -17,8 +17,10 @@ extern const Family kBailingMoeFamily;
 extern const Family kBailingMoe2Family;
 extern const Family kBitNetFamily;
 extern const Family kBloomFamily;
+extern const Family kChameleonFamily;
 extern const Family kChatGlmFamily;
 extern const Family kCodeShellFamily;
+extern const Family kCogVlmFamily;
 extern const Family kCohere2Family;
 extern const Family kCohere2MoeFamily;
 extern const Family kCommandRFamily;
@@ -26,6 +28,7 @@ extern const Family kDbrxFamily;
 extern const Family kDeciFamily;
 extern const Family kDeepseekFamily;
 extern const Family kDeepseek2Family;
+extern const Family kDeepseek2OcrFamily;
 extern const Family kDots1Family;
 extern const Family kErnie45Family;
 extern const Family kErnie45MoeFamily;
@@ -59,6 +62,7 @@ extern const Family kLfm2Family;
 extern const Family kLfm2MoeFamily;
 extern const Family kLlamaFamily;
 extern const Family kLlama4Family;
+extern const Family kMaincoderFamily;
 extern const Family kMellumFamily;
 extern const Family kMimo2Family;
 extern const Family kMiniCpmFamily;
@@ -104,25 +108,26 @@ extern const Family kStarcoder2Family;
 extern const Family kXverseFamily;
 
 inline constexpr const Family* kFamilies[] = {
-    &kAfmoeFamily,      &kApertusFamily,      &kArceeFamily,      &kArcticFamily,        &kBaichuanFamily,
-    &kBailingMoeFamily, &kBailingMoe2Family,  &kBitNetFamily,     &kBloomFamily,         &kChatGlmFamily,
-    &kCodeShellFamily,  &kCohere2Family,      &kCohere2MoeFamily, &kCommandRFamily,      &kDbrxFamily,
-    &kDeciFamily,       &kDeepseekFamily,     &kDeepseek2Family,  &kDots1Family,         &kErnie45Family,
-    &kErnie45MoeFamily, &kExaoneFamily,       &kExaone4Family,    &kExaoneMoeFamily,     &kFalconFamily,
-    &kFalconH1Family,   &kGemmaFamily,        &kGemma2Family,     &kGemma3Family,        &kGemma3nFamily,
-    &kGemma4Family,     &kGlm4Family,         &kGlm4MoeFamily,    &kGpt2Family,          &kGptJFamily,
-    &kGptNeoxFamily,    &kGptOssFamily,       &kGraniteFamily,    &kGraniteHybridFamily, &kGraniteMoeFamily,
-    &kGrokFamily,       &kHunyuanDenseFamily, &kHunyuanMoeFamily, &kHunyuanVlFamily,     &kInternLm2Family,
-    &kJaisFamily,       &kJais2Family,        &kLfm2Family,       &kLfm2MoeFamily,       &kLlamaFamily,
-    &kLlama4Family,     &kMellumFamily,       &kMimo2Family,      &kMiniCpmFamily,       &kMiniCpm3Family,
-    &kMinimaxM2Family,  &kMistral3Family,     &kMistral4Family,   &kMptFamily,           &kNemotronFamily,
-    &kNemotronHFamily,  &kNemotronHMoeFamily, &kOlmoFamily,       &kOlmo2Family,         &kOlmoeFamily,
-    &kOpenElmFamily,    &kOptFamily,          &kOrionFamily,      &kPaddleOcrFamily,     &kPanguEmbeddedFamily,
-    &kPhi2Family,       &kPhi3Family,         &kPhiMoeFamily,     &kPlamo3Family,        &kPlamoFamily,
-    &kPlmFamily,        &kQwen2Family,        &kQwen2MoeFamily,   &kQwen2VlFamily,       &kQwen3Family,
-    &kQwen35Family,     &kQwen35MoeFamily,    &kQwen3MoeFamily,   &kQwen3NextFamily,     &kQwen3VlFamily,
-    &kQwen3VlMoeFamily, &kRefactFamily,       &kSeedOssFamily,    &kSmallThinkerFamily,  &kSmolLm3Family,
-    &kStableLmFamily,   &kStarcoderFamily,    &kStarcoder2Family, &kXverseFamily,
+    &kAfmoeFamily,        &kApertusFamily,       &kArceeFamily,        &kArcticFamily,        &kBaichuanFamily,
+    &kBailingMoeFamily,   &kBailingMoe2Family,   &kBitNetFamily,       &kBloomFamily,         &kChameleonFamily,
+    &kChatGlmFamily,      &kCodeShellFamily,     &kCogVlmFamily,       &kCohere2Family,       &kCohere2MoeFamily,
+    &kCommandRFamily,     &kDbrxFamily,          &kDeciFamily,         &kDeepseekFamily,      &kDeepseek2Family,
+    &kDeepseek2OcrFamily, &kDots1Family,         &kErnie45Family,      &kErnie45MoeFamily,    &kExaoneFamily,
+    &kExaone4Family,      &kExaoneMoeFamily,     &kFalconFamily,       &kFalconH1Family,      &kGemmaFamily,
+    &kGemma2Family,       &kGemma3Family,        &kGemma3nFamily,      &kGemma4Family,        &kGlm4Family,
+    &kGlm4MoeFamily,      &kGpt2Family,          &kGptJFamily,         &kGptNeoxFamily,       &kGptOssFamily,
+    &kGraniteFamily,      &kGraniteHybridFamily, &kGraniteMoeFamily,   &kGrokFamily,          &kHunyuanDenseFamily,
+    &kHunyuanMoeFamily,   &kHunyuanVlFamily,     &kInternLm2Family,    &kJaisFamily,          &kJais2Family,
+    &kLfm2Family,         &kLfm2MoeFamily,       &kLlamaFamily,        &kLlama4Family,        &kMaincoderFamily,
+    &kMellumFamily,       &kMimo2Family,         &kMiniCpmFamily,      &kMiniCpm3Family,      &kMinimaxM2Family,
+    &kMistral3Family,     &kMistral4Family,      &kMptFamily,          &kNemotronFamily,      &kNemotronHFamily,
+    &kNemotronHMoeFamily, &kOlmoFamily,          &kOlmo2Family,        &kOlmoeFamily,         &kOpenElmFamily,
+    &kOptFamily,          &kOrionFamily,         &kPaddleOcrFamily,    &kPanguEmbeddedFamily, &kPhi2Family,
+    &kPhi3Family,         &kPhiMoeFamily,        &kPlamo3Family,       &kPlamoFamily,         &kPlmFamily,
+    &kQwen2Family,        &kQwen2MoeFamily,      &kQwen2VlFamily,      &kQwen3Family,         &kQwen35Family,
+    &kQwen35MoeFamily,    &kQwen3MoeFamily,      &kQwen3NextFamily,    &kQwen3VlFamily,       &kQwen3VlMoeFamily,
+    &kRefactFamily,       &kSeedOssFamily,       &kSmallThinkerFamily, &kSmolLm3Family,       &kStableLmFamily,
+    &kStarcoderFamily,    &kStarcoder2Family,    &kXverseFamily,
 };
 
 struct AltUp;
@@ -132,5 +137,11 @@ inline constexpr int kGemma3nPerLayer = 256;  // likewise: Hyperparameters::per_
 // Throws Error that says why the architecture is not supported, or names the nearest one that is.
 const Family& find_family(std::string_view architecture);
 std::span<const Family* const> families();  // by name
+
+// Architectures of libllama that are not supported, and why.
+struct RefusedArchitecture {
+  std::string_view architecture, why;
+};
+std::span<const RefusedArchitecture> refused_architectures();
 
 }  // namespace palimpsest

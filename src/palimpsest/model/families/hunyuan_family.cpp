@@ -43,6 +43,15 @@ const Family kHunyuanVlFamily = {
                       {"rope.scaling.alpha", ExtraKey::Type::kNumber, 4}}},
 };
 
+const Family kMaincoderFamily = {
+    .architecture = "maincoder",
+    .models = "Maincoder 1B",
+    .limits = "YaRN",
+    .rope = RopeKind::kPairs,
+    .qk_norm = QkNorm::kAfterRotation,
+    .read = check_rope,
+};
+
 // All layers have one shared expert.
 const Family kHunyuanMoeFamily = {
     .architecture = "hunyuan-moe",

@@ -85,6 +85,8 @@ SyntheticShape tiny(const Family& family) {
   const TinyShape& t = family.tiny;
   return {.name = "tiny-" + std::string(family.architecture),
           .architecture = std::string(family.architecture),
+          // libllama writes to the logits of Chameleon's image tokens, 4 to 8195.
+          .vocabulary = family.architecture == "chameleon" ? 8224 : 512,
           .width = t.width,
           .layers = t.layers,
           .query_heads = t.query_heads,
