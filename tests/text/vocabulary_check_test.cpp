@@ -105,6 +105,17 @@ TEST(VocabularyCheck, SuppressedTokensAreNotSampled) {
   EXPECT_EQ(Sampler({.temperature = 0}, nullptr, 260).sample(logits), 7);
 }
 
+// Chameleon's files do not say which tokens are images: 4 to 8195.
+TEST(VocabularyCheck, ChameleonsImageTokensAreNotSampled) {
+  Parts parts;
+  parts.architecture = "chameleon";
+  const auto vocabulary = Vocabulary::load(written(parts));
+  std::vector<float> logits(260, 0.0F);
+  logits[4] = 9;
+  logits[3] = 5;
+  EXPECT_EQ(Sampler({.temperature = 0}, vocabulary.get(), 260).sample(logits), 3);
+}
+
 // Architectures that libllama has no graph for or does not know.
 TEST(VocabularyCheck, TakesThoseOfFamiliesThatLibllamaDoesNotHave) {
   Parts parts;
