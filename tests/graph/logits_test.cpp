@@ -360,14 +360,6 @@ TEST(LogitsTest, VariantsOfFamiliesInLayersAndParts) {
   check_synthetic(yarn, "tiny-mistral3 YaRN x4, multiplier", "f32");
 }
 
-// Groups of three, whose reciprocal is rounded. (libllama aborts if more experts are chosen than there are groups.)
-TEST(LogitsTest, AdjugateExperts) {
-  SyntheticShape threes = parse_synthetic("tiny-grovemoe");
-  threes.experts = 12;
-  threes.adjugate_group = 3;
-  check_synthetic(threes, "tiny-grovemoe, groups of three", "f32");
-}
-
 TEST(LogitsTest, ExpertsOfALatent) {
   SyntheticShape shape = parse_synthetic("tiny-nemotron_h_moe");
   shape.expert_latent = 64;

@@ -73,6 +73,7 @@ constexpr RefusedArchitecture kRefused[] = {
     {"qwen4exp", kNoDescription},
     {"spark2_5", kNoDescription},
     {"vllm-decision2", kNoDescription},
+    {"grovemoe", "its experts share adjoint experts, which are not supported; qwen3moe is"},
 };
 
 std::vector<std::string> names() {
