@@ -69,6 +69,7 @@ std::string features_of(const Family& f) {
   if (f.qk_norm != QkNorm::kNone)
     out.push_back(f.qk_norm == QkNorm::kAfterRotation ? "norms of Q and K after the rotation" : "norms of Q and K");
   if (f.experts != Presence::kNo) out.push_back("mixtures of experts");
+  if (h.adjugate_group > 0) out.push_back("adjugate experts of groups");
   return fmt::format("{}", fmt::join(out, ", "));
 }
 

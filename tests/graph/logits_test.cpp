@@ -357,6 +357,17 @@ TEST(LogitsTest, VariantsOfFamiliesInLayersAndParts) {
   check_synthetic(yarn, "tiny-mistral3 YaRN x4, multiplier", "f32");
 }
 
+// As many experts are chosen as there are groups; groups of three, whose reciprocal is rounded.
+TEST(LogitsTest, AdjugateExperts) {
+  SyntheticShape all = parse_synthetic("tiny-grovemoe");
+  all.experts_used = 4;
+  check_synthetic(all, "tiny-grovemoe, as many as groups", "f32");
+  SyntheticShape threes = parse_synthetic("tiny-grovemoe");
+  threes.experts = 12;
+  threes.adjugate_group = 3;
+  check_synthetic(threes, "tiny-grovemoe, groups of three", "f32");
+}
+
 TEST(LogitsTest, ExpertsOfALatent) {
   SyntheticShape shape = parse_synthetic("tiny-nemotron_h_moe");
   shape.expert_latent = 64;

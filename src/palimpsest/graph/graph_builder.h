@@ -60,11 +60,19 @@ class GraphBuilder {
   struct Chosen {
     ggml_tensor* experts;  // i32 [used, tokens]
     ggml_tensor* weights;  // [1, used, tokens]
+    ggml_tensor* scores;   // [experts, tokens]
+  };
+  struct ExpertMatrices {
+    ggml_tensor *gate, *up, *down, *gate_bias = nullptr, *up_bias = nullptr, *down_bias = nullptr;
+    bool gate_up_in_one = false;
+    int count;  // of experts
   };
   ggml_tensor* shared_experts(const LayerWeights& l, ggml_tensor* x);
   Chosen route(const LayerWeights& l, ggml_tensor* x);
   ggml_tensor* in_best_groups(ggml_tensor* scores);
   ggml_tensor* experts(const LayerWeights& l, ggml_tensor* x);
+  ggml_tensor* chosen_experts(const ExpertMatrices& m, ggml_tensor* x, const Chosen& of_token);
+  ggml_tensor* adjugate_experts(const LayerWeights& l, ggml_tensor* x, const Chosen& of_token);
 
   // AltUp (graph_altup.cpp). The residual stream is [width, inputs, tokens].
   ggml_tensor* inputs_of(ggml_tensor* stream, int first, int count);

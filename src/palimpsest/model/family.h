@@ -114,7 +114,8 @@ struct TinyShape {
   bool tied = true;
   int value_dim = 0;  // 0: head_dim
   int experts = 0, experts_used = 0, shared_feed_forward = 0, leading_dense = 0, expert_interval = 1;
-  int expert_latent = 0;  // Hyperparameters::expert_latent
+  int expert_latent = 0;                              // Hyperparameters::expert_latent
+  int adjugate_group = 0, adjugate_feed_forward = 0;  // likewise
   LatentAttention latent = {};
   int convolution_taps = 0;
   StateHeads state_heads = {};

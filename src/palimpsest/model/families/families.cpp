@@ -51,7 +51,6 @@ constexpr Refused kRefused[] = {
     {"dflash", kDraft},
     {"gemma4-assistant", kDraft},
     {"step35", "its layers rotate different shares of a head, which is not supported"},
-    {"grovemoe", "its experts share adjoint experts, which are not supported; qwen3moe is"},
 };
 
 std::vector<std::string> names() {
