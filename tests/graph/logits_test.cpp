@@ -357,6 +357,16 @@ TEST(LogitsTest, VariantsOfFamiliesInLayersAndParts) {
   check_synthetic(yarn, "tiny-mistral3 YaRN x4, multiplier", "f32");
 }
 
+// As most layers of published files: no limits; rotary factors, of layers without windows only.
+TEST(LogitsTest, Step35WithoutLimits) {
+  SyntheticShape shape = parse_synthetic("tiny-step35");
+  std::erase_if(shape.keys, [](const ExtraKey& key) { return key.name.starts_with("swiglu_clamp"); });
+  shape.llama3_factors = true;
+  shape.original_context = 128;
+  shape.omit = {"exp_probs_b"};
+  check_synthetic(shape, "tiny-step35, no limits, rotary factors", "f32");
+}
+
 // As many experts are chosen as there are groups; groups of three, whose reciprocal is rounded.
 TEST(LogitsTest, AdjugateExperts) {
   SyntheticShape all = parse_synthetic("tiny-grovemoe");

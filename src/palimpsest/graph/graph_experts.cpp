@@ -7,7 +7,7 @@ namespace palimpsest {
 
 ggml_tensor* GraphBuilder::shared_experts(const LayerWeights& l, ggml_tensor* x) {
   ggml_tensor* gate = l.shared_gate == nullptr ? nullptr : product(l.shared_gate, x);
-  ggml_tensor* out = product(l.shared_down, gated(gate, product(l.shared_up, x)));
+  ggml_tensor* out = product(l.shared_down, gated(gate, product(l.shared_up, x), limit(h_.gate_limits, l)));
   return l.shared_router == nullptr ? out : ggml_mul(c_, out, ggml_sigmoid(c_, product(l.shared_router, x)));
 }
 
@@ -65,7 +65,8 @@ ggml_tensor* GraphBuilder::experts(const LayerWeights& l, ggml_tensor* x) {
                                        .up_bias = l.up_bias,
                                        .down_bias = l.down_bias,
                                        .gate_up_in_one = h_.gate_up_in_one,
-                                       .count = h_.experts},
+                                       .count = h_.experts,
+                                       .limit = limit(h_.expert_limits, l)},
                                       x, of_token);
   if (l.adjugate_up == nullptr) return mixed;
   return ggml_add(c_, mixed, scaled(adjugate_experts(l, mixed, of_token), h_.adjugate_scale));
@@ -101,7 +102,7 @@ ggml_tensor* GraphBuilder::chosen_experts(const ExpertMatrices& m, ggml_tensor* 
     ggml_tensor* up = biased(products.multiply_experts(c_, *up_panels, x, order), m.up_bias);
     ggml_tensor* gate =
         gate_panels == nullptr ? nullptr : biased(products.multiply_experts(c_, *gate_panels, x, order), m.gate_bias);
-    ggml_tensor* in = m.gate_up_in_one ? gated_halves(up) : gated(gate, up);
+    ggml_tensor* in = m.gate_up_in_one ? gated_halves(up, m.limit) : gated(gate, up, m.limit);
     ggml_tensor* down = biased(products.multiply_sorted(c_, *down_panels, in, order), m.down_bias);
     return products.combine(c_, down, weights, order);
   }
@@ -113,7 +114,7 @@ ggml_tensor* GraphBuilder::chosen_experts(const ExpertMatrices& m, ggml_tensor* 
   ggml_tensor* in = ggml_reshape_3d(c_, x, x->ne[0], 1, tokens);
   ggml_tensor* up = each(m.up, m.up_bias, in);
   ggml_tensor* gate = m.gate == nullptr ? nullptr : each(m.gate, m.gate_bias, in);
-  up = m.gate_up_in_one ? gated_halves(up) : gated(gate, up);
+  up = m.gate_up_in_one ? gated_halves(up, m.limit) : gated(gate, up, m.limit);
   ggml_tensor* out = ggml_mul(c_, each(m.down, m.down_bias, up), weights);
   ggml_tensor* sum = nullptr;
   for (std::int64_t i = 0; i < used; ++i) {

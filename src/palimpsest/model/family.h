@@ -165,6 +165,7 @@ struct Family {
   int own_kv_layers = 0;
   bool gated_attention = false;  // each head's Q rows are followed by those of a gate: sigmoid(gate) * out
   bool attention_gate = false;   // the same, of a tensor of its own: attn_gate
+  bool head_gates = false;       // attn_gate has one row per head: sigmoid(gate) * all of the head's out
   // Feed-forward.
   FeedForward feed_forward = FeedForward::kGated;
   Activation activation = Activation::kSilu;

@@ -84,8 +84,11 @@ struct Hyperparameters {
   Routing routing = Routing::kSoftmax;
   bool gate_up_in_one = false;    // of experts: ffn_gate_up_exps, gates first
   bool normalize_experts = true;  // weights of the chosen experts sum to 1 (before their scale)
-  float expert_scale = 1;         // factor of these weights
-  float mixture_scale = 1;        // factor of the sum of the chosen and the shared experts
+  // [layers] silu(gate) is at most this, and up within [-limit, limit]: of the chosen experts; of the shared experts
+  // and of layers without a mixture. 0: off; empty: off in all layers.
+  std::vector<float> expert_limits = {}, gate_limits = {};
+  float expert_scale = 1;   // factor of these weights
+  float mixture_scale = 1;  // factor of the sum of the chosen and the shared experts
   // Grove MoE (arXiv 2508.07785): each group of so many experts in a row has an adjugate expert of this width; those of
   // the chosen experts' groups read the mixture's result, and theirs times the scale is added to it. 0: none.
   int adjugate_group = 0, adjugate_feed_forward = 0;

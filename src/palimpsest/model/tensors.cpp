@@ -133,6 +133,7 @@ class List {
       qk_norm(l.k_norm, "attn_k_norm", g.kv_heads);
     }
     if (f_.attention_gate) matrix(l.attention_gate, blk + "attn_gate", h_.width, mixed);
+    if (f_.head_gates && g.kv_heads > 0) matrix(l.attention_gate, blk + "attn_gate", h_.width, g.query_heads);
     if (g.kv_heads > 0)
       out_.push_back({blk + "attn_sinks.weight", {g.query_heads, 1, 1}, Kind::kNumbers, f_.sink_logits, nullptr});
     norm(l.attention_sub_norm, blk + "attn_sub_norm", mixed, f_.sub_norms);

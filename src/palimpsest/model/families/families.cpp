@@ -50,7 +50,6 @@ constexpr Refused kRefused[] = {
     {"eagle3", kDraft},
     {"dflash", kDraft},
     {"gemma4-assistant", kDraft},
-    {"step35", "its layers rotate different shares of a head, which is not supported"},
 };
 
 std::vector<std::string> names() {

@@ -102,6 +102,7 @@ extern const Family kSmolLm3Family;
 extern const Family kStableLmFamily;
 extern const Family kStarcoderFamily;
 extern const Family kStarcoder2Family;
+extern const Family kStep35Family;
 extern const Family kXverseFamily;
 
 inline constexpr const Family* kFamilies[] = {
@@ -123,7 +124,8 @@ inline constexpr const Family* kFamilies[] = {
     &kPlamoFamily,         &kPlmFamily,         &kQwen2Family,        &kQwen2MoeFamily,      &kQwen2VlFamily,
     &kQwen3Family,         &kQwen35Family,      &kQwen35MoeFamily,    &kQwen3MoeFamily,      &kQwen3NextFamily,
     &kQwen3VlFamily,       &kQwen3VlMoeFamily,  &kRefactFamily,       &kSeedOssFamily,       &kSmallThinkerFamily,
-    &kSmolLm3Family,       &kStableLmFamily,    &kStarcoderFamily,    &kStarcoder2Family,    &kXverseFamily,
+    &kSmolLm3Family,       &kStableLmFamily,    &kStarcoderFamily,    &kStarcoder2Family,    &kStep35Family,
+    &kXverseFamily,
 };
 
 struct AltUp;
