@@ -357,8 +357,12 @@ TEST(LogitsTest, VariantsOfFamiliesInLayersAndParts) {
   check_synthetic(yarn, "tiny-mistral3 YaRN x4, multiplier", "f32");
 }
 
-// As most layers of published files: no limits; rotary factors, of layers without windows only.
-TEST(LogitsTest, Step35WithoutLimits) {
+// As most layers of published files: no limits; rotary factors, of layers without windows only. All experts: no near
+// ties, so that the bound of f16 holds for every token.
+TEST(LogitsTest, VariantsOfStep35) {
+  SyntheticShape all = parse_synthetic("tiny-step35@type=f16");
+  all.experts_used = all.experts;
+  check_synthetic(all, "tiny-step35, all experts", "f16");
   SyntheticShape shape = parse_synthetic("tiny-step35");
   std::erase_if(shape.keys, [](const ExtraKey& key) { return key.name.starts_with("swiglu_clamp"); });
   shape.llama3_factors = true;
