@@ -53,7 +53,7 @@ std::string features_of(const Family& f) {
   if (!h.sink_logits.empty()) out.push_back("sink logits");
   if (h.geometry.windowed_layers() > 0) out.push_back(chunked(h) ? "chunked attention" : "attention windows");
   if (f.recurrence == Recurrence::kDelta) out.push_back("gated delta rule beside attention");
-  if (f.gated_attention || f.attention_gate) out.push_back("gated attention");
+  if (f.gated_attention || f.attention_gate || f.head_gates) out.push_back("gated attention");
   if (f.layers_differ && f.recurrence == Recurrence::kNone) out.push_back("different heads per layer");
   if (!h.geometry.one_width()) out.push_back("heads of several widths");
   if (h.attention_soft_cap > 0) out.push_back("soft caps");
@@ -69,6 +69,8 @@ std::string features_of(const Family& f) {
   if (f.qk_norm != QkNorm::kNone)
     out.push_back(f.qk_norm == QkNorm::kAfterRotation ? "norms of Q and K after the rotation" : "norms of Q and K");
   if (f.experts != Presence::kNo) out.push_back("mixtures of experts");
+  if (!h.gate_limits.empty()) out.push_back("limited gates");
+  if (h.adjugate_group > 0) out.push_back("adjugate experts of groups");
   return fmt::format("{}", fmt::join(out, ", "));
 }
 

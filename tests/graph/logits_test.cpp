@@ -360,6 +360,31 @@ TEST(LogitsTest, VariantsOfFamiliesInLayersAndParts) {
   check_synthetic(yarn, "tiny-mistral3 YaRN x4, multiplier", "f32");
 }
 
+// As most layers of published files: no limits; rotary factors, of layers without windows only. All experts: no near
+// ties, so that the bound of f16 holds for every token.
+TEST(LogitsTest, VariantsOfStep35) {
+  SyntheticShape all = parse_synthetic("tiny-step35@type=f16");
+  all.experts_used = all.experts;
+  check_synthetic(all, "tiny-step35, all experts", "f16");
+  SyntheticShape shape = parse_synthetic("tiny-step35");
+  std::erase_if(shape.keys, [](const ExtraKey& key) { return key.name.starts_with("swiglu_clamp"); });
+  shape.llama3_factors = true;
+  shape.original_context = 128;
+  shape.omit = {"exp_probs_b"};
+  check_synthetic(shape, "tiny-step35, no limits, rotary factors", "f32");
+}
+
+// As many experts are chosen as there are groups; groups of three, whose reciprocal is rounded.
+TEST(LogitsTest, AdjugateExperts) {
+  SyntheticShape all = parse_synthetic("tiny-grovemoe");
+  all.experts_used = 4;
+  check_synthetic(all, "tiny-grovemoe, as many as groups", "f32");
+  SyntheticShape threes = parse_synthetic("tiny-grovemoe");
+  threes.experts = 12;
+  threes.adjugate_group = 3;
+  check_synthetic(threes, "tiny-grovemoe, groups of three", "f32");
+}
+
 TEST(LogitsTest, ExpertsOfALatent) {
   SyntheticShape shape = parse_synthetic("tiny-nemotron_h_moe");
   shape.expert_latent = 64;

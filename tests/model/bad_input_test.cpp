@@ -249,6 +249,9 @@ TEST(BadInputTest, UnsupportedFormsOfFamilies) {
   SyntheticShape whole = parse_synthetic("tiny-llama4");
   whole.keys.push_back({"attention.sliding_window", ExtraKey::Type::kInteger, 0});
   EXPECT_NE(message_of(whole).find("without chunked attention"), std::string::npos);
+  SyntheticShape groups = parse_synthetic("tiny-grovemoe");
+  groups.adjugate_group = 4;
+  EXPECT_NE(message_of(groups).find("3 experts per token and 2 groups are not supported"), std::string::npos);
 }
 
 // Architectures that need another mechanism, and unknown ones.

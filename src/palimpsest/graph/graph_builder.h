@@ -30,8 +30,12 @@ class GraphBuilder {
   ggml_tensor* clamped(ggml_tensor* x) { return h_.clamp_qkv > 0 ? ggml_clamp(c_, x, -h_.clamp_qkv, h_.clamp_qkv) : x; }
   ggml_tensor* soft_capped(ggml_tensor* x, float cap);
   ggml_tensor* act(ggml_tensor* x, int layer = 0);
-  ggml_tensor* gated(ggml_tensor* gate, ggml_tensor* up);  // without a gate: the activation alone
-  ggml_tensor* gated_halves(ggml_tensor* x);               // the first half of each row is the gate
+  // Without a gate: the activation alone. `limit`: Hyperparameters::gate_limits.
+  ggml_tensor* gated(ggml_tensor* gate, ggml_tensor* up, float limit = 0);
+  ggml_tensor* gated_halves(ggml_tensor* x, float limit = 0);  // the first half of each row is the gate
+  float limit(const std::vector<float>& limits, const LayerWeights& l) const {
+    return limits.empty() ? 0 : limits[at(static_cast<int>(&l - w_.layers.data()))];
+  }
   ggml_tensor* columns(ggml_tensor* x, int count, int first);
   ggml_tensor* heads(ggml_tensor* x, int dim, int count, int first_row = 0);
   ggml_tensor* part(ggml_tensor* x, int width, int count, int row, int first);
@@ -60,11 +64,20 @@ class GraphBuilder {
   struct Chosen {
     ggml_tensor* experts;  // i32 [used, tokens]
     ggml_tensor* weights;  // [1, used, tokens]
+    ggml_tensor* scores;   // [experts, tokens]
+  };
+  struct ExpertMatrices {
+    ggml_tensor *gate, *up, *down, *gate_bias = nullptr, *up_bias = nullptr, *down_bias = nullptr;
+    bool gate_up_in_one = false;
+    int count;        // of experts
+    float limit = 0;  // as in gated()
   };
   ggml_tensor* shared_experts(const LayerWeights& l, ggml_tensor* x);
   Chosen route(const LayerWeights& l, ggml_tensor* x);
   ggml_tensor* in_best_groups(ggml_tensor* scores);
   ggml_tensor* experts(const LayerWeights& l, ggml_tensor* x);
+  ggml_tensor* chosen_experts(const ExpertMatrices& m, ggml_tensor* x, const Chosen& of_token);
+  ggml_tensor* adjugate_experts(const LayerWeights& l, ggml_tensor* x, const Chosen& of_token);
 
   // AltUp (graph_altup.cpp). The residual stream is [width, inputs, tokens].
   ggml_tensor* inputs_of(ggml_tensor* stream, int first, int count);

@@ -7,7 +7,7 @@ namespace palimpsest {
 
 ggml_tensor* GraphBuilder::shared_experts(const LayerWeights& l, ggml_tensor* x) {
   ggml_tensor* gate = l.shared_gate == nullptr ? nullptr : product(l.shared_gate, x);
-  ggml_tensor* out = product(l.shared_down, gated(gate, product(l.shared_up, x)));
+  ggml_tensor* out = product(l.shared_down, gated(gate, product(l.shared_up, x), limit(h_.gate_limits, l)));
   return l.shared_router == nullptr ? out : ggml_mul(c_, out, ggml_sigmoid(c_, product(l.shared_router, x)));
 }
 
@@ -33,7 +33,7 @@ GraphBuilder::Chosen GraphBuilder::route(const LayerWeights& l, ggml_tensor* x) 
         ggml_repeat_4d(c_, ggml_reshape_2d(c_, l.expert_scales, 1, h_.experts), 1, h_.experts, tokens, 1);
     weights = ggml_mul(c_, weights, ggml_get_rows(c_, scales, chosen));
   }
-  return {chosen, weights};
+  return {chosen, weights, scores};
 }
 
 // Scores [experts, tokens]; -infinity outside the groups whose two best experts have the highest sums (DeepSeek-V3,
@@ -51,38 +51,71 @@ ggml_tensor* GraphBuilder::in_best_groups(ggml_tensor* scores) {
 }
 
 ggml_tensor* GraphBuilder::experts(const LayerWeights& l, ggml_tensor* x) {
-  const std::int64_t tokens = x->ne[1], used = h_.experts_used;
-  auto [chosen, weights] = route(l, x);
+  const std::int64_t tokens = x->ne[1];
+  Chosen of_token = route(l, x);
   if (l.latent_down != nullptr) x = product(l.latent_down, x);
   if (f_.experts_of_scaled) {
-    x = ggml_mul(c_, x, ggml_reshape_2d(c_, weights, 1, tokens));
-    weights = ggml_fill(c_, weights, 1);
+    x = ggml_mul(c_, x, ggml_reshape_2d(c_, of_token.weights, 1, tokens));
+    of_token.weights = ggml_fill(c_, of_token.weights, 1);
   }
-  const Panels *up_panels = w_.panels_of(l.up), *gate_panels = w_.panels_of(l.gate),
-               *down_panels = w_.panels_of(l.down);
+  ggml_tensor* mixed = chosen_experts({.gate = l.gate,
+                                       .up = l.up,
+                                       .down = l.down,
+                                       .gate_bias = l.gate_bias,
+                                       .up_bias = l.up_bias,
+                                       .down_bias = l.down_bias,
+                                       .gate_up_in_one = h_.gate_up_in_one,
+                                       .count = h_.experts,
+                                       .limit = limit(h_.expert_limits, l)},
+                                      x, of_token);
+  if (l.adjugate_up == nullptr) return mixed;
+  return ggml_add(c_, mixed, scaled(adjugate_experts(l, mixed, of_token), h_.adjugate_scale));
+}
+
+// The experts of the chosen experts' groups; two of one group count twice. As in libllama (llama.cpp,
+// src/llama-graph.cpp, build_moe_ffn), group g has the score of expert g.
+ggml_tensor* GraphBuilder::adjugate_experts(const LayerWeights& l, ggml_tensor* x, const Chosen& of_token) {
+  const int groups = h_.experts / h_.adjugate_group;
+  const std::int64_t tokens = x->ne[1], used = h_.experts_used;
+  const float size = static_cast<float>(h_.adjugate_group);
+  ggml_tensor* in_groups = ggml_scale_bias(c_, ggml_cast(c_, of_token.experts, GGML_TYPE_F32), 1 / size, 0.5F / size);
+  ggml_tensor* chosen = ggml_cast(c_, in_groups, GGML_TYPE_I32);  // rounds down
+  ggml_tensor* weights = ggml_get_rows(c_, ggml_reshape_3d(c_, of_token.scores, 1, h_.experts, tokens), chosen);
+  weights = ggml_reshape_2d(c_, weights, used, tokens);
+  // Groups need not have high scores: a least sum, as in libllama.
+  weights = ggml_div(c_, weights, ggml_clamp(c_, ggml_sum_rows(c_, weights), 0x1p-14F, INFINITY));
+  return chosen_experts({.gate = l.adjugate_gate, .up = l.adjugate_up, .down = l.adjugate_down, .count = groups}, x,
+                        {chosen, ggml_reshape_3d(c_, weights, 1, used, tokens), nullptr});
+}
+
+ggml_tensor* GraphBuilder::chosen_experts(const ExpertMatrices& m, ggml_tensor* x, const Chosen& of_token) {
+  ggml_tensor *chosen = of_token.experts, *weights = of_token.weights;
+  const std::int64_t tokens = x->ne[1], used = chosen->ne[0];
+  const Panels *up_panels = w_.panels_of(m.up), *gate_panels = w_.panels_of(m.gate),
+               *down_panels = w_.panels_of(m.down);
   if (up_panels != nullptr) {  // then all of them are
     ProductOps& products = *g_.products;
-    const ExpertOrder order = products.order(c_, chosen, h_.experts);
+    const ExpertOrder order = products.order(c_, chosen, m.count);
     const auto biased = [&](ggml_tensor* rows, ggml_tensor* bias) {
       return bias == nullptr ? rows : products.add_expert_bias(c_, rows, bias, order);
     };
-    ggml_tensor* up = biased(products.multiply_experts(c_, *up_panels, x, order), l.up_bias);
+    ggml_tensor* up = biased(products.multiply_experts(c_, *up_panels, x, order), m.up_bias);
     ggml_tensor* gate =
-        gate_panels == nullptr ? nullptr : biased(products.multiply_experts(c_, *gate_panels, x, order), l.gate_bias);
-    ggml_tensor* in = h_.gate_up_in_one ? gated_halves(up) : gated(gate, up);
-    ggml_tensor* down = biased(products.multiply_sorted(c_, *down_panels, in, order), l.down_bias);
+        gate_panels == nullptr ? nullptr : biased(products.multiply_experts(c_, *gate_panels, x, order), m.gate_bias);
+    ggml_tensor* in = m.gate_up_in_one ? gated_halves(up, m.limit) : gated(gate, up, m.limit);
+    ggml_tensor* down = biased(products.multiply_sorted(c_, *down_panels, in, order), m.down_bias);
     return products.combine(c_, down, weights, order);
   }
-  const auto each = [&, chosen = chosen](ggml_tensor* weight, ggml_tensor* bias,
-                                         ggml_tensor* in) {  // [own, used, tokens]
+  const auto each = [&](ggml_tensor* weight, ggml_tensor* bias,
+                        ggml_tensor* in) {  // [own, used, tokens]
     ggml_tensor* out = ggml_mul_mat_id(c_, weight, in, chosen);
     return bias == nullptr ? out : ggml_add_id(c_, out, bias, chosen);
   };
   ggml_tensor* in = ggml_reshape_3d(c_, x, x->ne[0], 1, tokens);
-  ggml_tensor* up = each(l.up, l.up_bias, in);
-  ggml_tensor* gate = l.gate == nullptr ? nullptr : each(l.gate, l.gate_bias, in);
-  up = h_.gate_up_in_one ? gated_halves(up) : gated(gate, up);
-  ggml_tensor* out = ggml_mul(c_, each(l.down, l.down_bias, up), weights);
+  ggml_tensor* up = each(m.up, m.up_bias, in);
+  ggml_tensor* gate = m.gate == nullptr ? nullptr : each(m.gate, m.gate_bias, in);
+  up = m.gate_up_in_one ? gated_halves(up, m.limit) : gated(gate, up, m.limit);
+  ggml_tensor* out = ggml_mul(c_, each(m.down, m.down_bias, up), weights);
   ggml_tensor* sum = nullptr;
   for (std::int64_t i = 0; i < used; ++i) {
     ggml_tensor* one = ggml_view_2d(c_, out, out->ne[0], tokens, out->nb[2], static_cast<std::size_t>(i) * out->nb[1]);

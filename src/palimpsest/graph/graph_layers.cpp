@@ -135,6 +135,12 @@ ggml_tensor* GraphBuilder::attention(int i, const LayerWeights& l, ggml_tensor* 
   ggml_tensor* out = path_.build(g_, i, q, k, v);
   if (l.attention_gate != nullptr) gate = product(l.attention_gate, x);
   if (gate == nullptr) return out;
+  if (f_.head_gates) {
+    gate = ggml_reshape_3d(c_, gate, 1, g.query_heads, out->ne[1]);
+    out = ggml_reshape_3d(c_, out, g.value_width, g.query_heads, out->ne[1]);
+    out = ggml_mul(c_, out, ggml_sigmoid(c_, gate));
+    return ggml_reshape_2d(c_, out, out->ne[0] * out->ne[1], out->ne[2]);
+  }
   return ggml_mul(c_, out, ggml_sigmoid(c_, ggml_reshape_2d(c_, gate, out->ne[0], out->ne[1])));
 }
 
@@ -207,7 +213,7 @@ ggml_tensor* GraphBuilder::feed_forward(const LayerWeights& l, ggml_tensor* x) {
   }
   ggml_tensor* up = linear(l.up, l.up_bias, x);
   if (f_.feed_forward == FeedForward::kGated) {
-    up = gated(linear(l.gate, l.gate_bias, x), up);
+    up = gated(linear(l.gate, l.gate_bias, x), up, limit(h_.gate_limits, l));
   } else if (f_.feed_forward == FeedForward::kPackedGate) {
     up = gated_halves(up);
   } else {

@@ -44,15 +44,26 @@ ggml_tensor* GraphBuilder::act(ggml_tensor* x, int i) {
   return x;
 }
 
-ggml_tensor* GraphBuilder::gated(ggml_tensor* gate, ggml_tensor* up) {  // without a gate: the activation alone
+ggml_tensor* GraphBuilder::gated(ggml_tensor* gate, ggml_tensor* up, float limit) {
   if (gate == nullptr) return act(up);
+  if (limit > 0) {
+    gate = ggml_clamp(c_, ggml_silu(c_, gate), -INFINITY, limit);
+    return ggml_mul(c_, gate, ggml_clamp(c_, up, -limit, limit));
+  }
   if (f_.activation == Activation::kSilu) return ggml_swiglu_split(c_, gate, up);
   if (f_.activation == Activation::kGelu) return ggml_geglu_split(c_, gate, up);
   if (f_.activation == Activation::kClampedSwiglu) return ggml_swiglu_oai(c_, gate, up, 1.702F, 7.0F);
   return ggml_reglu_split(c_, gate, up);
 }
 
-ggml_tensor* GraphBuilder::gated_halves(ggml_tensor* x) {
+ggml_tensor* GraphBuilder::gated_halves(ggml_tensor* x, float limit) {
+  if (limit > 0) {
+    const std::int64_t own = x->ne[0] / 2;
+    const auto half = [&](std::int64_t first) {
+      return ggml_cont(c_, ggml_view_3d(c_, x, own, x->ne[1], x->ne[2], x->nb[1], x->nb[2], first * x->nb[0]));
+    };
+    return gated(half(0), half(own), limit);
+  }
   if (f_.activation == Activation::kSilu) return ggml_swiglu(c_, x);
   if (f_.activation == Activation::kGelu) return ggml_geglu(c_, x);
   return ggml_reglu(c_, x);

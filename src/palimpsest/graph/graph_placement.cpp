@@ -28,6 +28,11 @@ bool has_custom(ggml_cgraph* graph) {
   return false;
 }
 
+// In a layer, to add the results of the experts of a token.
+std::size_t nodes_of_experts(const Hyperparameters& h) {
+  return static_cast<std::size_t>(h.experts_used) * (h.adjugate_group > 0 ? 4 : 2);
+}
+
 [[noreturn]] void fail_memory(const DecoderGraph& graph, const Backends& backends) {
   fail("no memory on device {} for a step of {} tokens; use a smaller --prefill-chunk", backends.names(), graph.tokens);
 }
@@ -41,8 +46,7 @@ void place_graph(DecoderGraph& graph, const Backends& backends, GraphMemory& mem
 void build_graph(DecoderGraph& graph, const Model& model, AttentionPath& path, const Backends& backends,
                  GraphMemory& memory) {
   graph.layers.last = std::min(graph.layers.last, model.hyper().layers);
-  const std::size_t nodes = kNodesBeside + (kNodesPerLayer + 2 * static_cast<std::size_t>(model.hyper().experts_used) +
-                                            path.nodes_per_layer()) *
+  const std::size_t nodes = kNodesBeside + (kNodesPerLayer + nodes_of_experts(model.hyper()) + path.nodes_per_layer()) *
                                                static_cast<std::size_t>(graph.layers.last - graph.layers.first);
   graph.context.reset(
       ggml_init({2 * nodes * ggml_tensor_overhead() + ggml_graph_overhead_custom(nodes, false), nullptr, true}));

@@ -114,7 +114,8 @@ struct TinyShape {
   bool tied = true;
   int value_dim = 0;  // 0: head_dim
   int experts = 0, experts_used = 0, shared_feed_forward = 0, leading_dense = 0, expert_interval = 1;
-  int expert_latent = 0;  // Hyperparameters::expert_latent
+  int expert_latent = 0;                              // Hyperparameters::expert_latent
+  int adjugate_group = 0, adjugate_feed_forward = 0;  // likewise
   LatentAttention latent = {};
   int convolution_taps = 0;
   StateHeads state_heads = {};
@@ -164,6 +165,7 @@ struct Family {
   int own_kv_layers = 0;
   bool gated_attention = false;  // each head's Q rows are followed by those of a gate: sigmoid(gate) * out
   bool attention_gate = false;   // the same, of a tensor of its own: attn_gate
+  bool head_gates = false;       // attn_gate has one row per head: sigmoid(gate) * all of the head's out
   // Feed-forward.
   FeedForward feed_forward = FeedForward::kGated;
   Activation activation = Activation::kSilu;

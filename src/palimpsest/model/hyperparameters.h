@@ -82,10 +82,17 @@ struct Hyperparameters {
   int expert_latent = 0;        // width of what the chosen experts read and give, by two products; 0: the model's
   int expert_interval = 1;      // the last layer of each so many has a mixture
   Routing routing = Routing::kSoftmax;
-  bool gate_up_in_one = false;                    // of experts: ffn_gate_up_exps, gates first
-  bool normalize_experts = true;                  // weights of the chosen experts sum to 1 (before their scale)
-  float expert_scale = 1;                         // factor of these weights
-  float mixture_scale = 1;                        // factor of the sum of the chosen and the shared experts
+  bool gate_up_in_one = false;    // of experts: ffn_gate_up_exps, gates first
+  bool normalize_experts = true;  // weights of the chosen experts sum to 1 (before their scale)
+  // [layers] silu(gate) is at most this, and up within [-limit, limit]: of the chosen experts; of the shared experts
+  // and of layers without a mixture. 0: off; empty: off in all layers.
+  std::vector<float> expert_limits = {}, gate_limits = {};
+  float expert_scale = 1;   // factor of these weights
+  float mixture_scale = 1;  // factor of the sum of the chosen and the shared experts
+  // Grove MoE (arXiv 2508.07785): each group of so many experts in a row has an adjugate expert of this width; those of
+  // the chosen experts' groups read the mixture's result, and theirs times the scale is added to it. 0: none.
+  int adjugate_group = 0, adjugate_feed_forward = 0;
+  float adjugate_scale = 1;
   int expert_groups = 1, expert_groups_used = 1;  // experts are chosen from the groups with the highest two scores
   LatentAttention latent = {};
   bool delta_in_one = false;  // q, k, v and z of the delta rule are one product, by group

@@ -19,7 +19,10 @@ class List {
     out_.push_back({name + ".weight", {in, out, 1}, Kind::kMatrix, presence, &target});
   }
   void experts(ggml_tensor*& target, const std::string& name, std::int64_t in, std::int64_t out) {
-    out_.push_back({name + ".weight", {in, out, h_.experts}, Kind::kExperts, Presence::kYes, &target});
+    experts(target, name, in, out, h_.experts);
+  }
+  void experts(ggml_tensor*& target, const std::string& name, std::int64_t in, std::int64_t out, std::int64_t count) {
+    out_.push_back({name + ".weight", {in, out, count}, Kind::kExperts, Presence::kYes, &target});
   }
   void heads(ggml_tensor*& target, const std::string& name, std::int64_t in, std::int64_t out, std::int64_t count) {
     out_.push_back({name + ".weight", {in, out, count}, Kind::kHeads, Presence::kYes, &target});
@@ -130,6 +133,7 @@ class List {
       qk_norm(l.k_norm, "attn_k_norm", g.kv_heads);
     }
     if (f_.attention_gate) matrix(l.attention_gate, blk + "attn_gate", h_.width, mixed);
+    if (f_.head_gates && g.kv_heads > 0) matrix(l.attention_gate, blk + "attn_gate", h_.width, g.query_heads);
     if (g.kv_heads > 0)
       out_.push_back({blk + "attn_sinks.weight", {g.query_heads, 1, 1}, Kind::kNumbers, f_.sink_logits, nullptr});
     norm(l.attention_sub_norm, blk + "attn_sub_norm", mixed, f_.sub_norms);
@@ -236,6 +240,12 @@ class List {
         experts(l.up, blk + "ffn_up_exps", width, own);
       }
       experts(l.down, blk + "ffn_down_exps", own, width);
+      if (h_.adjugate_group > 0) {
+        const std::int64_t adjugate = h_.adjugate_feed_forward, groups = h_.experts / h_.adjugate_group;
+        experts(l.adjugate_gate, blk + "ffn_gate_chexps", h_.width, adjugate, groups);
+        experts(l.adjugate_up, blk + "ffn_up_chexps", h_.width, adjugate, groups);
+        experts(l.adjugate_down, blk + "ffn_down_chexps", adjugate, h_.width, groups);
+      }
       if (f_.normed_experts) {
         vector(l.router_scale, blk + "ffn_gate_inp.scale", h_.width, Presence::kYes);
         norm(l.post_shared_norm, blk + "post_ffw_norm_1", h_.width);

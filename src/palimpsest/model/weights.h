@@ -42,6 +42,7 @@ struct LayerWeights {
   ggml_tensor *router = nullptr, *router_bias = nullptr, *selection_bias = nullptr;  // the experts of a token
   ggml_tensor *shared_gate = nullptr, *shared_up = nullptr, *shared_down = nullptr;  // of the experts of all tokens
   ggml_tensor* shared_router = nullptr;
+  ggml_tensor *adjugate_gate = nullptr, *adjugate_up = nullptr, *adjugate_down = nullptr;  // of all groups of experts
   ggml_tensor *router_scale = nullptr, *expert_scales = nullptr, *layer_scale = nullptr;
   // AltUp's router, predictions and corrections; Laurel; the layer's own embedding.
   ggml_tensor *altup_router = nullptr, *altup_predict = nullptr, *altup_correct = nullptr, *altup_scale = nullptr;

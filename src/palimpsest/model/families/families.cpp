@@ -49,7 +49,6 @@ constexpr RefusedArchitecture kRefused[] = {
     {"eagle3", kDraft},
     {"dflash", kDraft},
     {"gemma4-assistant", kDraft},
-    {"step35", "its heads have a gate each, and what its experts compute is clamped, which is not supported"},
     {"laguna", "its attention is gated by a softplus, which is not supported"},
     {"talkie", "it adds the embeddings after each layer, which is not supported"},
     {"nanbeige", "it runs all layers several times, which is not supported"},
@@ -73,7 +72,6 @@ constexpr RefusedArchitecture kRefused[] = {
     {"qwen4exp", kNoDescription},
     {"spark2_5", kNoDescription},
     {"vllm-decision2", kNoDescription},
-    {"grovemoe", "its experts share adjoint experts, which are not supported; qwen3moe is"},
 };
 
 std::vector<std::string> names() {

@@ -52,6 +52,7 @@ extern const Family kGraniteFamily;
 extern const Family kGraniteHybridFamily;
 extern const Family kGraniteMoeFamily;
 extern const Family kGrokFamily;
+extern const Family kGroveMoeFamily;
 extern const Family kHunyuanDenseFamily;
 extern const Family kHunyuanMoeFamily;
 extern const Family kHunyuanVlFamily;
@@ -105,29 +106,30 @@ extern const Family kSmolLm3Family;
 extern const Family kStableLmFamily;
 extern const Family kStarcoderFamily;
 extern const Family kStarcoder2Family;
+extern const Family kStep35Family;
 extern const Family kXverseFamily;
 
 inline constexpr const Family* kFamilies[] = {
-    &kAfmoeFamily,        &kApertusFamily,       &kArceeFamily,        &kArcticFamily,        &kBaichuanFamily,
-    &kBailingMoeFamily,   &kBailingMoe2Family,   &kBitNetFamily,       &kBloomFamily,         &kChameleonFamily,
-    &kChatGlmFamily,      &kCodeShellFamily,     &kCogVlmFamily,       &kCohere2Family,       &kCohere2MoeFamily,
-    &kCommandRFamily,     &kDbrxFamily,          &kDeciFamily,         &kDeepseekFamily,      &kDeepseek2Family,
-    &kDeepseek2OcrFamily, &kDots1Family,         &kErnie45Family,      &kErnie45MoeFamily,    &kExaoneFamily,
-    &kExaone4Family,      &kExaoneMoeFamily,     &kFalconFamily,       &kFalconH1Family,      &kGemmaFamily,
-    &kGemma2Family,       &kGemma3Family,        &kGemma3nFamily,      &kGemma4Family,        &kGlm4Family,
-    &kGlm4MoeFamily,      &kGpt2Family,          &kGptJFamily,         &kGptNeoxFamily,       &kGptOssFamily,
-    &kGraniteFamily,      &kGraniteHybridFamily, &kGraniteMoeFamily,   &kGrokFamily,          &kHunyuanDenseFamily,
-    &kHunyuanMoeFamily,   &kHunyuanVlFamily,     &kInternLm2Family,    &kJaisFamily,          &kJais2Family,
-    &kLfm2Family,         &kLfm2MoeFamily,       &kLlamaFamily,        &kLlama4Family,        &kMaincoderFamily,
-    &kMellumFamily,       &kMimo2Family,         &kMiniCpmFamily,      &kMiniCpm3Family,      &kMinimaxM2Family,
-    &kMistral3Family,     &kMistral4Family,      &kMptFamily,          &kNemotronFamily,      &kNemotronHFamily,
-    &kNemotronHMoeFamily, &kOlmoFamily,          &kOlmo2Family,        &kOlmoeFamily,         &kOpenElmFamily,
-    &kOptFamily,          &kOrionFamily,         &kPaddleOcrFamily,    &kPanguEmbeddedFamily, &kPhi2Family,
-    &kPhi3Family,         &kPhiMoeFamily,        &kPlamo3Family,       &kPlamoFamily,         &kPlmFamily,
-    &kQwen2Family,        &kQwen2MoeFamily,      &kQwen2VlFamily,      &kQwen3Family,         &kQwen35Family,
-    &kQwen35MoeFamily,    &kQwen3MoeFamily,      &kQwen3NextFamily,    &kQwen3VlFamily,       &kQwen3VlMoeFamily,
-    &kRefactFamily,       &kSeedOssFamily,       &kSmallThinkerFamily, &kSmolLm3Family,       &kStableLmFamily,
-    &kStarcoderFamily,    &kStarcoder2Family,    &kXverseFamily,
+    &kAfmoeFamily,        &kApertusFamily,       &kArceeFamily,      &kArcticFamily,       &kBaichuanFamily,
+    &kBailingMoeFamily,   &kBailingMoe2Family,   &kBitNetFamily,     &kBloomFamily,        &kChameleonFamily,
+    &kChatGlmFamily,      &kCodeShellFamily,     &kCogVlmFamily,     &kCohere2Family,      &kCohere2MoeFamily,
+    &kCommandRFamily,     &kDbrxFamily,          &kDeciFamily,       &kDeepseekFamily,     &kDeepseek2Family,
+    &kDeepseek2OcrFamily, &kDots1Family,         &kErnie45Family,    &kErnie45MoeFamily,   &kExaoneFamily,
+    &kExaone4Family,      &kExaoneMoeFamily,     &kFalconFamily,     &kFalconH1Family,     &kGemmaFamily,
+    &kGemma2Family,       &kGemma3Family,        &kGemma3nFamily,    &kGemma4Family,       &kGlm4Family,
+    &kGlm4MoeFamily,      &kGpt2Family,          &kGptJFamily,       &kGptNeoxFamily,      &kGptOssFamily,
+    &kGraniteFamily,      &kGraniteHybridFamily, &kGraniteMoeFamily, &kGrokFamily,         &kGroveMoeFamily,
+    &kHunyuanDenseFamily, &kHunyuanMoeFamily,    &kHunyuanVlFamily,  &kInternLm2Family,    &kJaisFamily,
+    &kJais2Family,        &kLfm2Family,          &kLfm2MoeFamily,    &kLlamaFamily,        &kLlama4Family,
+    &kMaincoderFamily,    &kMellumFamily,        &kMimo2Family,      &kMiniCpmFamily,      &kMiniCpm3Family,
+    &kMinimaxM2Family,    &kMistral3Family,      &kMistral4Family,   &kMptFamily,          &kNemotronFamily,
+    &kNemotronHFamily,    &kNemotronHMoeFamily,  &kOlmoFamily,       &kOlmo2Family,        &kOlmoeFamily,
+    &kOpenElmFamily,      &kOptFamily,           &kOrionFamily,      &kPaddleOcrFamily,    &kPanguEmbeddedFamily,
+    &kPhi2Family,         &kPhi3Family,          &kPhiMoeFamily,     &kPlamo3Family,       &kPlamoFamily,
+    &kPlmFamily,          &kQwen2Family,         &kQwen2MoeFamily,   &kQwen2VlFamily,      &kQwen3Family,
+    &kQwen35Family,       &kQwen35MoeFamily,     &kQwen3MoeFamily,   &kQwen3NextFamily,    &kQwen3VlFamily,
+    &kQwen3VlMoeFamily,   &kRefactFamily,        &kSeedOssFamily,    &kSmallThinkerFamily, &kSmolLm3Family,
+    &kStableLmFamily,     &kStarcoderFamily,     &kStarcoder2Family, &kStep35Family,       &kXverseFamily,
 };
 
 struct AltUp;

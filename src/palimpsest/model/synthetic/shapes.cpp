@@ -104,6 +104,8 @@ SyntheticShape tiny(const Family& family) {
           .experts_used = t.experts_used,
           .shared_feed_forward = t.shared_feed_forward,
           .leading_dense = t.leading_dense,
+          .adjugate_group = t.adjugate_group,
+          .adjugate_feed_forward = t.adjugate_feed_forward,
           .expert_interval = t.expert_interval,
           .window_head_dim = t.window_head_dim,
           .window_period = t.window_period,

@@ -92,6 +92,8 @@ Hyperparameters hyperparameters_of(const SyntheticShape& s, const Family& family
   h.leading_dense = s.leading_dense;
   h.expert_interval = s.expert_interval;
   h.expert_latent = s.expert_latent;
+  h.adjugate_group = s.adjugate_group;
+  h.adjugate_feed_forward = s.adjugate_feed_forward;
   h.delta_in_one = s.delta_in_one;
   h.second_norm = s.second_norm;
   if (family.alt_up) h.alt_up = gemma3n_alt_up();
@@ -228,6 +230,10 @@ void set_metadata(gguf_context* g, const SyntheticShape& s) {
     u32(a + "expert_feed_forward_length", s.expert_feed_forward > 0 ? s.expert_feed_forward : s.feed_forward);
   }
   if (s.expert_latent > 0) u32(a + "moe_latent_size", s.expert_latent);
+  if (s.adjugate_group > 0) {
+    u32(a + "experts_per_group", s.adjugate_group);
+    u32(a + "expert_chunk_feed_forward_length", s.adjugate_feed_forward);
+  }
   if (s.leading_dense > 0) u32(a + "leading_dense_block_count", s.leading_dense);
   if (s.shared_feed_forward > 0) u32(a + "expert_shared_feed_forward_length", s.shared_feed_forward);
   u32(a + "vocab_size", s.vocabulary);

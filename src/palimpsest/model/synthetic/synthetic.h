@@ -29,7 +29,7 @@ struct SyntheticShape {
   int context = 4096;
   int experts = 0, experts_used = 0, expert_feed_forward = 0, shared_feed_forward = 0,
       leading_dense = 0;  // 0 experts: dense
-  int expert_latent = 0;
+  int expert_latent = 0, adjugate_group = 0, adjugate_feed_forward = 0;
   bool delta_in_one = false;
   bool second_norm = false;  // Hyperparameters::second_norm
   int expert_interval = 1;   // the last layer of each so many has a mixture
