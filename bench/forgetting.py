@@ -8,16 +8,17 @@
 
 Facts are hidden in a novel (../shared/text/books), whose perplexity is measured, too; bAbI and LongBench are read from ../shared/tasks. The page's figures pool the
 questions of a group's tasks that the full cache solves; intervals are Wilson's, or of contexts for shares (repetition). Writes docs/results/forgetting.md, the plot's data
-and forgetting.jsonl: a line for each task, method and share.
+and forgetting.jsonl: a line for each task, method and share. The table of recorded agents' sessions is copied from research/results/agents.md.
 """
 import json
 import math
 import pathlib
 import random
+import re
 import statistics
 
 import parts as script
-from common import REPO, RESULTS, SHARED, machine, model_file, run, say, today
+from common import REPO, RESEARCH, RESULTS, SHARED, machine, model_file, run, say, today
 from plot import Bars, Panel, keep
 from real_models import wilson
 
@@ -169,6 +170,20 @@ def plotted(rows, tasks, shares, methods):
     return [f"Plot: {title} ([data](../../research/results/plots/forgetting.json); `make plots PLOTS=forgetting` draws it).", ""]
 
 
+def agents_sessions(page):
+    """Recorded agents' sessions: the table of research/results/agents.md, with its own footer; another command measures it."""
+    source = RESEARCH / "agents.md"
+    found = source.exists() and re.search(r"<!-- part palimpsest -->\n## [^\n]*\n\n(.*?)\n\n(\*.*?\*)\n<!-- end palimpsest -->", source.read_text(), re.S)
+    if not found:
+        say(f"{source} has no part palimpsest: no section of agents' sessions (tools/env python3 research/speed/agents.py measures it)")
+        return
+    methods = sorted(set(re.findall(r"^\| ([a-z0-9-]+)[:,a-z0-9=.+-]* \| [0-9.]+ \|", found[1], re.M)))
+    page.put("agents", "Recorded agents' sessions: tokens read again", [
+        "Not a row of `bench methods`: sessions are served several at a time, and what is counted is tokens read again, not right answers. The recordings have lengths and hashes, no texts, so that "
+        f"this says nothing of what a method forgets. Methods measured: {', '.join(methods)}. *MiB*: the pool, which a server may not exceed.", "", found[1], ""],
+        foot=found[2][:-1] + " Copied from [agents.md](../../research/results/agents.md) by bench/forgetting.py.*")
+
+
 def write_page(o):
     rows = rows_of(o)
     measured = [task for task, method, _ in rows if method == "full" and any(t == task and m != "full" for t, m, _ in rows)]
@@ -192,6 +207,7 @@ def write_page(o):
     page.put(o.model, MODELS.get(o.model, o.model), lines,
              foot=f"*`make forgetting`{'' if o.model == 'smollm2' else f' with `--model {o.model}`'}, {o.length} tokens, {o.samples} contexts a task, one thread; {today()}, {machine()}, palimpsest {', '.join(versions)}. Raw results: "
              f"[{raw}]({raw}).*")
+    agents_sessions(page)
     print(page.path)
 
 

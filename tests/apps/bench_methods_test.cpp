@@ -1,4 +1,7 @@
 // palimpsest bench methods.
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <fstream>
 #include <set>
 #include <sstream>
@@ -59,6 +62,39 @@ TEST_F(BenchMethods, MeasuresAtEqualBytesAndResumes) {
   EXPECT_EQ(again.code, 0) << again.err;
   EXPECT_EQ(read_results(folder_ + "/results.jsonl").size(), lines.size()) << "nothing is measured twice";
   EXPECT_EQ(report(), before);
+}
+
+// What a kill leaves: whole lines, then the beginning of one. The same command measures what is missing, and its
+// results are those of a run that was not killed (times aside).
+TEST_F(BenchMethods, AKilledRunIsResumedToTheSameResults) {
+  const Words all = words("h2o", "passkey;text");
+  ASSERT_EQ(command(all).code, 0);
+  const std::string path = folder_ + "/results.jsonl";
+  const auto scores = [&] {
+    std::multiset<std::string> out;
+    for (const auto& line : read_results(path))
+      if (line.contains("suite"))
+        out.insert(fmt::format("{} {} {} {} {} {}", line["suite"]["task"].dump(), line["suite"]["method"].dump(),
+                               line["suite"]["share"].dump(), line["suite"]["budget"].dump(),
+                               line["suite"]["score"].dump(), line["suite"]["cache_bytes"].dump()));
+    return out;
+  };
+  const auto whole = scores();
+  ASSERT_GE(whole.size(), 3u) << "both tasks with the full cache, and h2o on those that it solves";
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  const std::string lines = text.str();
+  const std::size_t count = static_cast<std::size_t>(std::ranges::count(lines, '\n'));
+  for (const std::size_t kept : {std::size_t{1}, count / 2, count - 1}) {
+    std::size_t end = 0;
+    for (std::size_t i = 0; i < kept; ++i) end = lines.find('\n', end) + 1;
+    const std::size_t next = lines.find('\n', end);
+    std::ofstream(path, std::ios::trunc) << lines.substr(0, end + (next - end) / 2);
+    ASSERT_LT(scores().size(), whole.size());
+    const Finished resumed = command(all);
+    ASSERT_EQ(resumed.code, 0) << resumed.err;
+    EXPECT_EQ(scores(), whole) << kept << " of " << count << " lines were kept";
+  }
 }
 
 TEST_F(BenchMethods, SaysWhatItCannotDo) {
