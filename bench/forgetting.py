@@ -186,7 +186,7 @@ def agents_sessions(page):
 
 def write_page(o):
     rows = rows_of(o)
-    measured = [task for task, method, _ in rows if method == "full" and any(t == task and m != "full" for t, m, _ in rows)]
+    measured = [task for (task, method, _), row in rows.items() if method == "full" and (row["score"] < row["solved"] or any(t == task and m != "full" for t, m, _ in rows))]
     rows = {key: row for key, row in rows.items() if key[0] in measured}
     shares = sorted({share for _, _, share in rows}, reverse=True)
     methods = list(dict.fromkeys(method for _, method, share in rows if share < 1))

@@ -286,7 +286,7 @@ TEST(Scheduler, SavingAndRestoringHoldNobodyUp) {
   };
   const std::string path = own_file("large.snap");
   double best = 1e9;  // the best of several attempts: other programs may slow the machine down
-  for (int attempt = 0; attempt < test_length(3, 3, 1) && best > 0.3; ++attempt) {
+  for (int attempt = 0; attempt < test_length(10, 10, 1) && best > 0.3; ++attempt) {
     Scheduler scheduler(decoder, nullptr, options);
     const auto heard = std::make_shared<Answer>(), other = std::make_shared<Answer>();
     heard->hold = true;
