@@ -265,7 +265,7 @@ TEST(BadInputTest, UnsupportedArchitecturesSayWhy) {
       {"llada", "diffusion"},
       {"bert", "an encoder, which writes no text; `palimpsest serve`"},
       {"eagle3", "a draft"},
-      {"step35", "a gate each"},
+      {"laguna", "a softplus"},
       {"qwen4exp", "no description"},
       {"wavtokenizer-dec", "audio"},
       {"llma", "nearest one that is: llama"},
