@@ -223,7 +223,7 @@ constexpr std::array kKeys = {
         set_choice<&Method::rerotate, kRerotate>, get_choice<&Method::rerotate, kRerotate>},
     Key{"recall", "PAGES", "pages of 16 evicted tokens that a query attends to: those that fit it best",
         set_count<&Method::recall, 0>, get_count<&Method::recall>},
-    Key{"recall-every", "STEPS", "recall: pages are chosen anew at every such position of an answer",
+    Key{"recall-every", "STEPS", "recall: steps of an answer from one choice of pages to the next",
         set_count<&Method::recall_every, 1>, get_count<&Method::recall_every>},
     Key{"recall-type", "TYPE", "recall: evicted tokens are held as f32, f16, bf16, q8_0, q4_0, q4, q3 or q2",
         set_choice<&Method::recall_type, kTypes>, get_choice<&Method::recall_type, kTypes>},
