@@ -20,14 +20,7 @@ const Family kMimo2Family = {
         [](const ArchMetadata& keys, Hyperparameters& h) {
           read_experts(keys, h, Routing::kSigmoid);
           h.normalize_experts = true;
-          const GgufFile& file = keys.file();
-          while (h.leading_dense < h.layers &&
-                 file.find("blk." + std::to_string(h.leading_dense) + ".ffn_gate_inp.weight") == nullptr)
-            ++h.leading_dense;
-          keys.required("attention.sliding_window", INT32_MAX);
-          h.geometry = h.geometry.with_windows(keys.windows(h.layers, 0, 1));
-          h.local_rope = h.rope;
-          h.local_rope->base = keys.number("rope.freq_base_swa", h.rope.base, 1, 1e15);
+          read_dense_layers_and_windows(keys, h);
           h.attention_output_scale = static_cast<float>(keys.number("attention.value_scale", 1, 1e-6, 1e6));
         },
     .tiny = {.layers = 4,

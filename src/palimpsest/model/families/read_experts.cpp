@@ -26,4 +26,15 @@ void read_experts(const ArchMetadata& keys, Hyperparameters& h, Routing routing)
          h.expert_groups_used, h.expert_groups);
 }
 
+void read_dense_layers_and_windows(const ArchMetadata& keys, Hyperparameters& h) {
+  h.leading_dense = 0;
+  while (h.leading_dense < h.layers &&
+         keys.file().find("blk." + std::to_string(h.leading_dense) + ".ffn_gate_inp.weight") == nullptr)
+    ++h.leading_dense;
+  keys.required("attention.sliding_window", INT32_MAX);
+  h.geometry = h.geometry.with_windows(keys.windows(h.layers, 0, 1));
+  h.local_rope = h.rope;
+  h.local_rope->base = keys.number("rope.freq_base_swa", h.rope.base, 1, 1e15);
+}
+
 }  // namespace palimpsest

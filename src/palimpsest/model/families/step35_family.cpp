@@ -24,20 +24,12 @@ std::vector<float> step35_limits(const ArchMetadata& keys, const char* key, int 
 }
 
 void read_step35(const ArchMetadata& keys, Hyperparameters& h) {
-  const GgufFile& file = keys.file();
   read_experts(keys, h, Routing::kSigmoid);
   h.shared_feed_forward = keys.required("expert_shared_feed_forward_length");
-  h.leading_dense = 0;
-  while (h.leading_dense < h.layers &&
-         file.find("blk." + std::to_string(h.leading_dense) + ".ffn_gate_inp.weight") == nullptr)
-    ++h.leading_dense;
-  keys.required("attention.sliding_window", INT32_MAX);
-  h.geometry = h.geometry.with_windows(keys.windows(h.layers, 0, 1));
-  h.local_rope = h.rope;
+  read_dense_layers_and_windows(keys, h);
   h.local_rope->factors.clear();
-  h.local_rope->base = keys.number("rope.freq_base_swa", h.rope.base, 1, 1e15);
   if (h.rope.dims % 4 != 0)
-    fail("{}: {} is {}, of which layers without windows rotate a half; it must be divisible by 4", file.path(),
+    fail("{}: {} is {}, of which layers without windows rotate a half; it must be divisible by 4", keys.file().path(),
          keys.name("rope.dimension_count"), h.rope.dims);
   h.rope.dims /= 2;
   if (!h.rope.factors.empty()) h.rope.factors.resize(static_cast<std::size_t>(h.rope.dims / 2));
