@@ -63,7 +63,8 @@ SessionOptions Dialogue::options_of(CacheFlags cache) const {
 }
 
 // An empty session of this method.
-void Dialogue::begin(const CacheFlags& cache) {
+void Dialogue::begin(CacheFlags cache) {
+  cache.profile_file = profile_of(loaded_, session_options(cache, kDefaultMethod), decoder_->threads());
   TextSession text = text_session(decoder_, options_of(cache), flags_.drafts, *loaded_.vocabulary);
   if (text.session->method().cache) text.session->record_memory();
   text_ = std::move(text);

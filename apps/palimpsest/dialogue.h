@@ -72,7 +72,7 @@ class Dialogue {
   std::vector<PositionRange> system_prompt() const;
   bool pins_itself(const CacheFlags& cache, const std::vector<PositionRange>& system) const;
   SessionOptions options_of(CacheFlags cache) const;
-  void begin(const CacheFlags& cache);
+  void begin(CacheFlags cache);
   bool rewind(Position position);
   void remember(const std::string& words, std::string reply);
   void read_later(const Conversation::Turn& turn);

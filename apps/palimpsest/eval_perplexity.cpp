@@ -183,8 +183,9 @@ int run_perplexity(const PerplexityFlags& flags) {
     total += static_cast<long long>(text.tokens.size()) - 1 - flags.prompt - first;
   }
   const long long bin = flags.bin > 0 ? flags.bin : round_bin(longest);
-  const auto list = method_list(flags.list, model->hyper(), vocabulary.get(), longest);
-  const auto decoder = std::make_shared<Decoder>(model, threads_of(flags.threads, model->hyper()));
+  const StepThreads threads = threads_of(flags.threads, model->hyper());
+  const auto list = method_list(flags.list, {model, vocabulary}, threads, longest);
+  const auto decoder = std::make_shared<Decoder>(model, threads);
 
   for (const auto& method : list)
     check_perplexity(MethodPlan(method.options.method, plan_target(*decoder, method.options)).method(), flags.prompt);

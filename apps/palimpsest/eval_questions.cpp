@@ -90,9 +90,9 @@ Questioner::Questioner(const QuestionFlags& flags, TextModel model, long long lo
       model_(std::move(model)),
       longest_(longest),
       seen_(flags.seen == "after" ? QuestionSeen::kAfter : QuestionSeen::kBefore) {
-  const Hyperparameters& hyper = model_.model->hyper();
-  decoder_ = std::make_shared<Decoder>(model_.model, threads_of(flags.threads, hyper));
-  for (const NamedMethod& method : method_list(flags.list, hyper, model_.vocabulary.get(), longest)) {
+  const StepThreads threads = threads_of(flags.threads, model_.model->hyper());
+  decoder_ = std::make_shared<Decoder>(model_.model, threads);
+  for (const NamedMethod& method : method_list(flags.list, model_, threads, longest)) {
     runs_.push_back({.method = method, .cache_use = CacheUse(method.name, method.options)});
     runs_.back().cache_use.set_files(*decoder_, method.options);
   }

@@ -52,8 +52,9 @@ int run_kept(const RetentionFlags& flags) {
   if (texts.size() != 1) fail("{} texts: this command takes one text (-f)", texts.size());
   const auto& tokens = texts.front().tokens;
   const auto end = static_cast<long long>(tokens.size());
-  const auto list = method_list(flags.list, model->hyper(), vocabulary.get(), end);
-  const auto decoder = std::make_shared<Decoder>(model, threads_of(flags.threads, model->hyper()));
+  const StepThreads threads = threads_of(flags.threads, model->hyper());
+  const auto list = method_list(flags.list, {model, vocabulary}, threads, end);
+  const auto decoder = std::make_shared<Decoder>(model, threads);
   std::vector<long long> from;
   const long long bins = std::min(flags.bins, end);
   for (long long i = 0; i < bins; ++i) from.push_back(end * i / bins);

@@ -16,6 +16,7 @@
 #include "palimpsest/eval/data.h"
 #include "palimpsest/eval/plain_text.h"
 #include "palimpsest/fit/comparison.h"
+#include "palimpsest/fit/own_shares.h"
 #include "palimpsest/interrupt.h"
 #include "palimpsest/options.h"
 #include "palimpsest/progress.h"
@@ -41,6 +42,7 @@ was not fitted to. Not supported: layers that have KV heads of different shapes 
 some of the files for such models), --lora, --portable, --device, --rpc.
 
 Examples:
+  palimpsest fit -m model.gguf --quick
   palimpsest fit -m model.gguf
   palimpsest run -m model.gguf --budget 256
   palimpsest fit -m model.gguf -f book.txt --table all
@@ -52,7 +54,7 @@ struct FitFlags {
   ThreadFlags threads;
   std::string file, folder, table = "short";
   long long texts = 16, contexts = 6, length = 2048;
-  bool json = false;
+  bool quick = false, json = false;
 };
 
 using Clock = std::chrono::steady_clock;
@@ -236,6 +238,32 @@ ModelFitOptions options_of(const FitFlags& flags, const TextModel& loaded) {
   return options;
 }
 
+// MODEL.profile alone, from a short text.
+int run_quick(const FitFlags& flags, const TextModel& loaded, const std::string& text) {
+  const FittedFiles files = fitted_files(*loaded.model, flags.folder);
+  check_writable(files);
+  const int max = max_text_tokens(loaded.model->hyper(), repeat_instruction(*loaded.vocabulary).size());
+  const int tokens = flags.length == 0 ? std::min(kOwnShareTokens, max) : static_cast<int>(flags.length);
+  Decoder decoder(loaded.model, threads_of(flags.threads, loaded.model->hyper()));
+  const auto start = Clock::now();
+  Progress bar("shares of heads", "tokens");
+  const auto shares =
+      quick_shares(decoder, *loaded.vocabulary, text.empty() ? std::string(eval_data("haystack.txt")) : text, tokens,
+                   [&](long long done, long long total) {
+                     bar.update(done, total);
+                     return !interrupted();
+                   });
+  bar.clear();
+  if (shares.empty()) return kInterrupted;
+  write_profile(files.profile, *loaded.model, fmt::format("`palimpsest fit --quick`, {} tokens", tokens), shares);
+  if (flags.json)
+    fmt::print("{}\n", nlohmann::ordered_json{{"model", loaded.model->path()}, {"files", {files.profile}}}.dump(2));
+  else
+    fmt::print("{:9} {}  (split=profile, method auto), in {}\n", human_bytes(std::filesystem::file_size(files.profile)),
+               files.profile, duration_text(seconds_since(start)));
+  return kOk;
+}
+
 int run_fit(const FitFlags& flags) {
   if (flags.model.path.empty()) fail("give -m MODEL: fit writes files beside it");
   if (!flags.model.options.lora.empty())
@@ -249,6 +277,7 @@ int run_fit(const FitFlags& flags) {
   const bool own = flags.file.empty();
   const std::string given = own ? "" : plain_text(read_text(flags.file, "the text")).text;
   const TextModel loaded = load_text_model(flags.model);
+  if (flags.quick) return run_quick(flags, loaded, given);
   ModelFitOptions options = options_of(flags, loaded);
   const auto decoder = std::make_shared<Decoder>(loaded.model, threads_of(flags.threads, loaded.model->hyper()));
 
@@ -332,6 +361,8 @@ void add_fit(CLI::App& app, Action& action) {
   flags->length = 0;
   command->add_option("-f,--file", flags->file, "text to fit to; -: standard input; default: the model writes texts")
       ->type_name("FILE");
+  command->add_flag("--quick", flags->quick,
+                    "only MODEL.profile, from 480 tokens of FILE or of included stories: seconds");
   command->add_option("--texts", flags->texts, "max number of texts")->type_name("N")->capture_default_str();
   command
       ->add_option("--length", flags->length,

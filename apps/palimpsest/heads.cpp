@@ -12,6 +12,7 @@
 #include "palimpsest/commands.h"
 #include "palimpsest/core/error.h"
 #include "palimpsest/engine/sequence/query_centres.h"
+#include "palimpsest/engine/sequence/repeat.h"
 #include "palimpsest/eval/far_attention.h"
 #include "palimpsest/eval/head_files.h"
 #include "palimpsest/eval/head_profile.h"
@@ -28,8 +29,8 @@ namespace {
 constexpr const char* kHeadsFooter =
     R"(Processes a text with a full cache and prints the heads with the lowest attention to tokens other than sinks
 and recent ones (DuoAttention's streaming heads), as a file for split=FILE. --method duo uses the file
-model.duo in the folder of model.gguf. With --profile: each head's share of the budget, by the attention that
-the second half of the text gives to the tokens of the first; split=profile uses model.profile. With
+model.duo in the folder of model.gguf. With --profile: each head's share of the budget, by the tokens that the
+heads look at to repeat the text (KVzip's scores); split=profile uses model.profile. With
 --centres: mean queries, which --method triattention reads from model.centres; give it 50,000 tokens or more.
 
 Examples:
@@ -82,16 +83,13 @@ int print_streaming(const HeadsFlags& flags, const TextModel& loaded, Decoder& d
 int print_profile(const HeadsFlags& flags, const TextModel& loaded, Decoder& decoder, std::span<const TokenId> text,
                   const OnProgress& progress) {
   const HeadGeometry& geometry = loaded.model->hyper().geometry;
-  const auto shares = head_profile(
-      decoder, text,
-      {.sinks = static_cast<int>(flags.sinks), .recent = static_cast<int>(flags.recent), .keep = flags.keep}, progress);
+  const auto shares = head_profile(decoder, text, repeat_instruction(*loaded.vocabulary), flags.keep, progress);
   if (interrupted()) return kInterrupted;
   if (!flags.json) {
     fmt::print("{}",
                profile_text(geometry, fingerprint(*loaded.model),
-                            fmt::format("shares of a budget, by `palimpsest heads --profile --tokens {} --sinks {} "
-                                        "--recent {} --keep {}`",
-                                        text.size(), flags.sinks, flags.recent, flags.keep),
+                            fmt::format("shares of a budget, by `palimpsest heads --profile --tokens {} --keep {}`",
+                                        text.size(), flags.keep),
                             shares));
     return kOk;
   }

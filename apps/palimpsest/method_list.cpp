@@ -32,6 +32,18 @@ std::vector<NamedMethod> method_list(const MethodListFlags& flags, const Hyperpa
   return list;
 }
 
+std::vector<NamedMethod> method_list(const MethodListFlags& flags, const TextModel& model, StepThreads threads,
+                                     long long tokens) {
+  std::vector<NamedMethod> list;
+  for (const auto& name : flags.methods) {
+    CacheFlags one = flags.cache;
+    one.method = name;
+    one.profile_file = profile_of(model, session_options(one, name), threads);
+    list.push_back({name, session_options(one, name, model.model->hyper(), model.vocabulary.get(), tokens)});
+  }
+  return list;
+}
+
 std::string protection_line(const std::vector<NamedMethod>& list) {
   std::string line;
   for (const NamedMethod& method : list)

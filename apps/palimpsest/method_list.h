@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "palimpsest/options.h"
+#include "palimpsest/writer.h"
 
 namespace palimpsest::cli {
 
@@ -22,6 +23,9 @@ void add_method_list(CLI::App& command, MethodListFlags& flags, std::vector<std:
 // `tokens`: max number of tokens.
 std::vector<NamedMethod> method_list(const MethodListFlags& flags, const Hyperparameters& hyper,
                                      const Vocabulary* vocabulary, long long tokens);
+// With shares of heads for the methods that use some (profile_of).
+std::vector<NamedMethod> method_list(const MethodListFlags& flags, const TextModel& model, StepThreads threads,
+                                     long long tokens);
 
 // "protected: streaming: 4 sinks; h2o: the newest 128": a line beside a table of results.
 std::string protection_line(const std::vector<NamedMethod>& list);

@@ -341,6 +341,7 @@ SessionOptions session_options(const CacheFlags& flags, const std::string& defau
   whole(flags.page_size, 16, kMaxPage, "--page-size");
   out.chunk = static_cast<int>(flags.chunk);
   out.layerwise = flags.layerwise.value_or(false);
+  out.profile_file = flags.profile_file;
   out.page_size = static_cast<int>(flags.page_size);
   check_page_size(out.page_size, "--page-size");
   out.memory_limit = memory_bytes();

@@ -51,6 +51,7 @@ struct CacheFlags {
   bool fits_machine = false;             // --cache-memory applies: of commands with one sequence
   std::optional<double> cache_mib = {};  // --cache-memory
   bool pin_prompt = false;
+  std::string profile_file = {};         // SessionOptions::profile_file: set by the command
   std::vector<PositionRange> pins = {};  // set by the command, if pins_prompt()
   bool prompt_known = false;             // `pins` stands for pin=prompt
 };

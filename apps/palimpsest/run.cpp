@@ -207,6 +207,7 @@ int run(const RunFlags& flags) {
   const StepThreads threads = threads_of(flags.threads, loaded.model->hyper());
   CacheFlags cache = flags.cache;
   cache.on_host = on_host(flags.model);
+  cache.profile_file = profile_of(loaded, session_options(cache, kDefaultMethod), threads);
   if (pins_prompt(cache, kDefaultMethod)) {
     if (!flags.restore.empty())
       fail(

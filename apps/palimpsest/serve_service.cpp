@@ -156,6 +156,8 @@ ServedService load_service(const ServeFlags& flags, const ModelFlags& model, std
   choose_cache_type(cache, hyper, session);
   scheduler.cache_type = session.cache_type;
   const bool pins_prompts = std::exchange(session.method.protection.prompt, false);  // each request its own
+  session.profile_file = profile_of(loaded, session, threads_of(flags.threads, hyper));
+  scheduler.profile_file = session.profile_file;
   const MethodPlan plan = plan_of(session, hyper);
   session.method = plan.method();
   session.method.protection.prompt = pins_prompts;

@@ -7,6 +7,8 @@
 #include <cstring>
 
 #include "palimpsest/core/error.h"
+#include "palimpsest/fit/own_shares.h"
+#include "palimpsest/interrupt.h"
 #include "palimpsest/system.h"
 #include "palimpsest/text/visible_text.h"
 
@@ -22,6 +24,23 @@ TextModel load_text_model(const ModelFlags& flags) {
     fail("'{}': its tokenizer has {} tokens and its weights {}: convert the model again", out.model->path(),
          out.vocabulary->size(), out.model->hyper().vocabulary);
   return out;
+}
+
+std::string profile_of(const TextModel& loaded, const SessionOptions& options, StepThreads threads) {
+  Progress bar("shares of heads", "tokens");
+  const OwnShares shares =
+      own_shares(loaded.model, *loaded.vocabulary, options, threads, [&](long long done, long long total) {
+        bar.update(done, total);
+        return !interrupted();
+      });
+  bar.clear();
+  if (!shares.problem.empty())
+    fmt::print(stderr, "palimpsest: one share of the budget for all heads: {}\n", shares.problem);
+  else if (shares.seconds > 0)
+    fmt::print(stderr,
+               "palimpsest: shares of heads measured once for this model, in {:.1f} s: {}; without: split=uniform\n",
+               shares.seconds, shares.file);
+  return shares.file;
 }
 
 void StandardOutput::write(std::string_view text) {

@@ -19,6 +19,10 @@ struct TextModel {
 };
 TextModel load_text_model(const ModelFlags& flags);  // throws Error, also if vocabulary and model do not match
 
+// SessionOptions::profile_file: shares of heads for a method that uses some and a model that has none, measured with a
+// note on standard error, or those of an earlier time (fit/own_shares.h).
+std::string profile_of(const TextModel& loaded, const SessionOptions& options, StepThreads threads);
+
 // Unbuffered. A closed pipe (EPIPE) sets closed(); any other failure throws Error. On a terminal, control characters
 // and marks of direction are made visible (text/visible_text.h): the text is a model's.
 class StandardOutput {

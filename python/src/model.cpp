@@ -12,6 +12,7 @@
 #include "palimpsest/core/cpu_level.h"
 #include "palimpsest/core/memory.h"
 #include "palimpsest/engine/sequence/repeat.h"
+#include "palimpsest/fit/own_shares.h"
 #include "palimpsest/hub/models.h"
 
 namespace palimpsest::python {
@@ -110,6 +111,7 @@ SessionOptions PyModel::options(const std::string& method, const std::string& ke
   out.page_size = page_size;
   out.memory_limit = memory_bytes();
   out.repeat = repeat_instruction(*vocabulary);
+  out.profile_file = own_shares(model, *vocabulary, out, threads).file;
   return out;
 }
 

@@ -18,6 +18,7 @@ class PyServer {
     const SessionOptions session = model.options(method, key_type, value_type, chunk, page_size);
     SchedulerOptions scheduler = given;
     scheduler.cache_type = session.cache_type;
+    scheduler.profile_file = session.profile_file;
     scheduler.chunk = chunk;
     scheduler.page_size = page_size;
     scheduler.prefix_bytes = scheduler.pool_bytes / 2;

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/own_file.h"
 #include "tests/support/shared_dir.h"
 #include "tests/support/subprocess.h"
 
@@ -13,8 +14,9 @@ using Words = std::vector<std::string>;
 std::string command_path();  // of the program under test
 
 inline Finished command(const Words& words, const std::string& input = {}) {
-  return run_program(command_path(), words, input,
-                     {{"PALIMPSEST_MODEL", ""}, {"PALIMPSEST_MODELS", "/nowhere/models"}});
+  return run_program(
+      command_path(), words, input,
+      {{"PALIMPSEST_MODEL", ""}, {"PALIMPSEST_MODELS", "/nowhere/models"}, {"XDG_CACHE_HOME", own_file("cache")}});
 }
 
 // Exit code 2, empty standard output, one line on standard error with the prefix of errors and `part`.

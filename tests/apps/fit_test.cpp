@@ -81,6 +81,55 @@ TEST_F(FitTest, MethodsFindTheFilesAndOtherModelsRefuseThem) {
   }
 }
 
+TEST_F(FitTest, QuickWritesTheSharesOfHeadsAlone) {
+  const std::string own = folder("fit-quick");
+  const Finished done = command(fit(own, {"--quick"}));
+  ASSERT_EQ(done.code, 0) << done.err;
+  EXPECT_NE(done.out.find(own + "/model.profile"), std::string::npos) << done.out;
+  for (const char* each : kFiles) EXPECT_EQ(fs::exists(own + "/model." + each), std::string(each) == "profile") << each;
+  EXPECT_NE(file_content(own + "/model.profile").find("`palimpsest fit --quick`, 480 tokens"), std::string::npos);
+  // Of another text, shorter: other shares.
+  const std::string text = own_file("quick.txt");
+  std::ofstream(text) << "A dog had a ball. The ball was red, and the dog was happy to have it.";
+  const std::string before = file_content(own + "/model.profile");
+  ASSERT_EQ(command(fit(own, {"--quick", "-f", text})).code, 0);
+  EXPECT_NE(file_content(own + "/model.profile"), before);
+  expect_refused(fit(own, {"--quick", "--length", "5"}), "give one of at least 12");
+  expect_refused(fit(own, {"--quick", "--length", "1800"}), "exceed the trained context of 2048");
+}
+
+// Method auto with a budget, on a model that nothing was fitted to.
+TEST_F(FitTest, AModelWithoutSharesGetsItsOwnOnce) {
+  const std::string own = folder("fit-none") + "/model.gguf", profiles = own_file("cache") + "/palimpsest/profiles";
+  fs::remove_all(profiles);
+  const auto run = [&](const std::string& method) {
+    return command(
+        {"run", "-m", own, "-t", "1", "-p", "Once", "-n", "80", "--ignore-eos", "--seed", "1", "--method", method});
+  };
+  const std::string note = "shares of heads measured once for this model";
+  for (const char* method : {"auto", "auto:budget=64,split=uniform", "tova:budget=64", "keydiff:budget=64"})
+    EXPECT_EQ(run(method).err.find(note), std::string::npos) << method;
+  EXPECT_FALSE(fs::exists(profiles));
+  const Finished first = run("auto:budget=64"), second = run("auto:budget=64");
+  ASSERT_EQ(first.code, 0) << first.err;
+  EXPECT_NE(first.err.find(note), std::string::npos) << first.err;
+  EXPECT_NE(first.err.find("split=profile"), std::string::npos) << first.err;
+  EXPECT_EQ(second.err.find(note), std::string::npos) << second.err;
+  EXPECT_EQ(first.out, second.out);
+  EXPECT_NE(first.out, run("auto:budget=64,split=uniform").out);
+  EXPECT_EQ(run("keydiff:budget=64,split=profile").code, 0);
+  EXPECT_FALSE(fs::exists(fs::path(own).replace_extension("profile")));
+
+  // A cache folder that cannot be written: a note, and one share for all.
+  fs::remove_all(profiles);
+  std::ofstream(profiles) << "no folder";
+  const Finished without = run("auto:budget=64");
+  EXPECT_EQ(without.code, 0) << without.err;
+  EXPECT_NE(without.err.find("one share of the budget for all heads: "), std::string::npos) << without.err;
+  EXPECT_EQ(without.err.find("split=profile"), std::string::npos) << without.err;
+  fs::remove(profiles);
+}
+
 TEST_F(FitTest, AKilledFitGoesOn) {
   const Words flags = {"--texts", "6", "--length", "768", "--table", "none"};
   const std::string whole = folder("fit-whole"), killed = folder("fit-killed");
@@ -116,8 +165,8 @@ TEST_F(FitTest, AStateOfOtherOptionsIsNotUsed) {
 
 TEST_F(FitTest, BadInput) {
   const std::string own = folder("fit-bad");
-  expect_refused(fit(own, {"-f", story(3)}), "give a longer text, or a smaller --length of at least 690");
-  expect_refused(fit(own, {"--length", "200"}), "a text of 200 tokens is too short to fit to: give at least 690");
+  expect_refused(fit(own, {"-f", story(3)}), "give a longer text, or a smaller --length of at least 321");
+  expect_refused(fit(own, {"--length", "200"}), "a text of 200 tokens is too short to fit to: give at least 321");
   expect_refused(fit(own, {"--length", "2000"}), "exceed the trained context of 2048: give at most 1536");
   expect_refused(fit(own, {"--folder", "/no/such"}), "--folder /no/such: there is no such folder");
   expect_refused(fit(own, {"--folder", "/proc/self/fd"}), "give a folder of your own with --folder");

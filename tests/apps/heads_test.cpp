@@ -68,7 +68,7 @@ TEST_F(HeadsTest, MeanQueriesAreReadByTriattention) {
 
 TEST_F(HeadsTest, BadInput) {
   expect_refused(heads({"--profile", "--keep", "0"}), "--keep 0: give a fraction between 0 and 1");
-  expect_refused(heads({"--profile", "--recent", "200"}), "give a longer one");
+  expect_refused(heads({"--profile", "--tokens", "5"}), "too short for shares of heads: give one of at least 12");
   expect_refused(heads({"--part", "1"}), "--part 1: give a fraction between 0 and 1");
 }
 

@@ -108,7 +108,9 @@ void RecallTier::forget(Position from) {
 void RecallTier::clear() noexcept {
   for (Head& h : heads_) {
     for (const PageId page : h.pages) pool_.release(page);
-    h = {.choice = std::move(h.choice)};
+    auto choice = std::move(h.choice);
+    h = Head();
+    h.choice = std::move(choice);
   }
 }
 

@@ -5,39 +5,58 @@
 
 #include "palimpsest/budget/ada.h"
 #include "palimpsest/core/error.h"
-#include "palimpsest/eval/read_weights.h"
+#include "palimpsest/eval/repetition.h"
 
 namespace palimpsest {
+namespace {
 
-std::vector<double> profile_shares(std::span<const std::vector<float>> future, double keep) {
-  const auto kept = std::max(1LL, std::llround(keep * static_cast<double>(future.front().size())));
-  const std::vector<int> counts = ada_counts(future, static_cast<int>(kept) * static_cast<int>(future.size()));
+constexpr int kSinks = 4;
+
+}  // namespace
+
+int min_profile_tokens(double keep) {
+  return kSinks + static_cast<int>(std::ceil(1 / keep));
+}
+
+std::vector<double> profile_shares(std::span<const float> scores, int heads, double keep) {
+  const std::size_t tokens = scores.size() / at(heads);
+  std::vector<std::vector<float>> of_heads;
+  for (std::size_t first = 0; first < scores.size(); first += tokens)
+    of_heads.emplace_back(scores.begin() + static_cast<std::ptrdiff_t>(first + kSinks),
+                          scores.begin() + static_cast<std::ptrdiff_t>(first + tokens));
+  const auto kept = std::max(1LL, std::llround(keep * static_cast<double>(tokens - kSinks)));
   std::vector<double> shares;
-  for (const int count : counts) shares.push_back(static_cast<double>(count) / static_cast<double>(kept));
+  for (const int count : ada_counts(of_heads, static_cast<int>(kept) * heads))
+    shares.push_back(static_cast<double>(count) / static_cast<double>(kept));
   return shares;
 }
 
-std::vector<double> head_profile(Decoder& decoder, std::span<const TokenId> text, const ProfileOptions& options,
-                                 const std::function<bool(long long done, long long total)>& progress) {
-  const auto half = static_cast<long long>(text.size() / 2);
-  const long long competing = half - options.sinks - options.recent;
-  const auto heads = static_cast<std::size_t>(decoder.model().hyper().geometry.heads());
-  const auto kept = std::llround(options.keep * static_cast<double>(competing));
-  if (competing < 1 || kept < 1)
-    fail(
-        "a text of {} tokens: its first half has too few behind {} sinks and before the newest {} to keep {} of them: "
-        "give a longer one",
-        text.size(), options.sinks, options.recent, options.keep);
-  std::vector<std::vector<float>> future(heads, std::vector<float>(static_cast<std::size_t>(competing)));
-  const auto add = [&](const HeadWeights& of) {
-    auto& sum = future[static_cast<std::size_t>(of.head)];
-    for (std::size_t slot = 0; slot < of.position.size(); ++slot) {
-      const long long at = of.position[slot] - options.sinks;
-      if (at >= 0 && at < competing) sum[static_cast<std::size_t>(at)] += of.weight[slot];
-    }
+std::vector<double> head_profile(Decoder& decoder, std::span<const TokenId> text, std::span<const TokenId> instruction,
+                                 double keep, const std::function<bool(long long done, long long total)>& progress) {
+  const Hyperparameters& hyper = decoder.model().hyper();
+  const int least = min_profile_tokens(keep), tokens = static_cast<int>(text.size());
+  if (hyper.geometry.heads() == 0) fail("this model has no attention heads that could share a budget");
+  if (tokens < least)
+    fail("a text of {} tokens is too short for shares of heads: give one of at least {}", tokens, least);
+  if (hyper.trained_context > 0 && tokens + static_cast<int>(kRepeatedPart) > hyper.trained_context)
+    fail("a text of {} tokens and {} of its repetition exceed the trained context of {}: give a shorter one", tokens,
+         kRepeatedPart, hyper.trained_context);
+  FullReader reader(decoder, "shares of heads are measured");
+  std::vector<float> scores(at(hyper.geometry.heads()) * text.size());
+  long long done = 0;
+  const auto read = [&](std::size_t more) {
+    done += static_cast<long long>(more);
+    return !progress || progress(done, 2 * static_cast<long long>(text.size()));
   };
-  read_weights(decoder, text, half, WeightReduction::kMeanOverGroup, add, progress);
-  return profile_shares(future, options.keep);
+  bool on = true;
+  for (auto rest = text; on && !rest.empty();) {
+    const auto chunk = rest.first(std::min(kRepeatedPart, rest.size()));
+    reader.read(chunk, [](SequenceStep&) {});
+    rest = rest.subspan(chunk.size());
+    on = read(chunk.size());
+  }
+  if (on) read_repetition(reader, text, instruction, scores, read);
+  return profile_shares(scores, hyper.geometry.heads(), keep);
 }
 
 }  // namespace palimpsest

@@ -1,4 +1,4 @@
-// Shares of a budget by head, measured on a text: heads whose attention returns to many tokens get more of them.
+// Shares of a budget by head, measured on a text: heads that look at many tokens to repeat it get more of the budget.
 #pragma once
 
 #include <functional>
@@ -9,21 +9,20 @@
 
 namespace palimpsest {
 
-struct ProfileOptions {
-  int sinks = 64, recent = 256;  // tokens that every head keeps
-  double keep = 0.125;           // share of the other tokens that is kept, over all heads
-};
+inline constexpr double kProfileKeep = 0.125;  // share of the tokens that is kept, over all heads
+// Tokens of a text by which heads can be told apart: more than its sinks.
+int min_profile_tokens(double keep);
 
-// future[head]: attention that each competing token of a head will get; all heads have as many. Returns for each head
-// its share of the budget over an even share, if `keep` of the tokens are kept over all heads (at least one each).
-std::vector<double> profile_shares(std::span<const std::vector<float>> future, double keep);
+// scores, [heads][tokens]: of KVzip (eval/repetition.h). Tokens of all heads compete by them, as in KVzip's paper
+// (arXiv 2505.23416); a head's share of the budget is that of its tokens among the best `keep`, as by split=ada in a
+// layer (budget/ada.h: at least 0.2), over an even share. All heads keep the first 4 tokens. [heads], mean 1
+std::vector<double> profile_shares(std::span<const float> scores, int heads, double keep);
 
-// Returns for each KV head, [heads], its share of the budget over an even share; the mean is 1. The second half of the
-// text is the future of the first: the tokens of all heads compete by the attention that they get from it (mean over
-// the queries of a group), and a head's share is that of its tokens among the best, as by split=ada in a layer
-// (budget/ada.h: at least 0.2). Profiled once per model after LU-KV (arXiv 2602.08585). Reads the text with the full
-// cache, on the CPU's fast path. Throws Error for a text that is too short.
-std::vector<double> head_profile(Decoder& decoder, std::span<const TokenId> text, const ProfileOptions& options,
+// The same of a text, which is read with the full cache, and repeated after `instruction`, on the CPU's fast path.
+// `progress` counts the tokens of both; returning false ends it, and the shares are of nothing. Throws Error: a text
+// that is too short, or longer than the trained context with a part of its repetition.
+std::vector<double> head_profile(Decoder& decoder, std::span<const TokenId> text, std::span<const TokenId> instruction,
+                                 double keep,
                                  const std::function<bool(long long done, long long total)>& progress = {});
 
 }  // namespace palimpsest

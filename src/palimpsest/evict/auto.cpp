@@ -21,8 +21,9 @@ MethodRow auto_row() {
   return {"auto",
           "-",
           "keeps all tokens while memory and the trained context allow; then 4 sinks, the newest quarter, and of the "
-          "older tokens those whose keys differ from the mean key (keydiff), with the heads' shares of MODEL.profile. "
-          "Without that file and with a smaller budget a prompt is read first, and keeps at its end what its last 32 "
+          "older tokens those whose keys differ from the mean key (keydiff), with the heads' shares of MODEL.profile, "
+          "which are measured once where a budget is given and there is no such file. Without shares (LoRA, "
+          "split=uniform) and with a smaller budget a prompt is read first, and keeps at its end what its last 32 "
           "queries attend to (critical). Tokens keep their positions while the text fits the trained context, and are "
           "renumbered from then on. Pins the system prompt of chats",
           {.name = std::string(kAutoMethod),
@@ -58,6 +59,13 @@ Method choose_auto(const Method& method, const PlanTarget& target) {
     out.prompt_max = 0;
   }
   return out;
+}
+
+bool wants_profile(const Method& method, PlanTarget target) {
+  if (method.split == Split::kProfile) return true;
+  target.profile_file = "?";
+  return method.split == Split::kAuto && method.budget != kAutoBudget &&
+         choose_auto(method, target).split == Split::kProfile;
 }
 
 void revise_auto(const Method& method, const PlanTarget& target, Method& out) {

@@ -19,6 +19,9 @@ inline constexpr std::string_view kPolicyAsTokensCome = "keydiff";
 
 // The method without kAutoPolicy and Split::kAuto, on this target. Its budget may not be known yet.
 Method choose_auto(const Method& method, const PlanTarget& target);
+// Whether the method shares its budget among heads as soon as the model has a profile. Of split=auto only with a budget
+// that is given: without one `auto` fills the context, in which all heads have the same.
+bool wants_profile(const Method& method, PlanTarget target);
 // `out`: choose_auto(method), with its budget and prompt_max in tokens.
 void revise_auto(const Method& method, const PlanTarget& target, Method& out);
 

@@ -510,7 +510,7 @@ constexpr auto kTable = std::to_array<Requirement>({
      [](C c) {
        return fmt::format(
            "split {0} needs a file beside the model (model.{0} beside model.gguf): make one with `palimpsest fit -m "
-           "MODEL`, or give split=FILE",
+           "MODEL` (`--quick`: model.profile in seconds), or give split=FILE",
            c.method.split.text());
      }},
     {Scope::kShared, "shared steps: a cache", always, [](C c) { return c.method.cache; },

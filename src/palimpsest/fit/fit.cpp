@@ -6,36 +6,34 @@
 #include "palimpsest/core/sha256.h"
 #include "palimpsest/engine/sequence/repeat.h"
 #include "palimpsest/eval/far_attention.h"
+#include "palimpsest/eval/repetition.h"
 #include "palimpsest/fit/own_text.h"
 
 namespace palimpsest {
 namespace {
 
-constexpr int kRepeatedChunk = 512;  // fit/observation.cpp
-
 // Everything that the sums depend on beside the model.
 std::string settings_of(const ModelFitOptions& o, const std::vector<std::vector<TokenId>>& texts) {
   std::string all;
   for (const auto& text : texts) all.append(reinterpret_cast<const char*>(text.data()), text.size() * sizeof(TokenId));
-  return fmt::format("{} {} {} {} {} {} {} {} {}", texts.empty() ? "own" : sha256_hex(all), o.texts, o.tokens,
-                     o.far_texts, o.far_sinks, o.far_recent, o.profile.sinks, o.profile.recent, o.profile.keep);
+  return fmt::format("{} {} {} {} {} {} {}", texts.empty() ? "own" : sha256_hex(all), o.texts, o.tokens, o.far_texts,
+                     o.far_sinks, o.far_recent, o.keep);
 }
 
 // Tokens that a text needs for all measurements, with room for tokens that compete.
 int min_text_tokens(const ModelFitOptions& o) {
-  const int competing = static_cast<int>(1 / o.profile.keep) + 1;
-  return std::max({2 * (o.profile.sinks + o.profile.recent + competing) + 2 * kFitChunk, o.far_sinks + o.far_recent + 1,
-                   kFitStep * 4 / 3 + 1});
+  return std::max({min_profile_tokens(o.keep), o.far_sinks + o.far_recent + 1, kFitStep * 4 / 3 + 1});
 }
 
 }  // namespace
 
 int max_text_tokens(const Hyperparameters& hyper, std::size_t instruction) {
   if (hyper.trained_context <= 0) return 1 << 20;
-  const int max = hyper.trained_context - kRepeatedChunk;
-  if (max < 1 || instruction >= kRepeatedChunk)
+  constexpr int repeated = static_cast<int>(kRepeatedPart);
+  const int max = hyper.trained_context - repeated;
+  if (max < 1 || instruction >= kRepeatedPart)
     fail("fitting reads a text and {} tokens of its repetition: the model's trained context of {} is too small",
-         kRepeatedChunk, hyper.trained_context);
+         repeated, hyper.trained_context);
   return max;
 }
 
@@ -134,7 +132,7 @@ bool Fit::read(const Progress& progress) {
           return complete;
         });
     if (!complete) return false;  // the sums have part of a text's queries: they end with this program
-    state_.sums->add(of, options_.profile.keep);
+    state_.sums->add(of, options_.keep);
     save();
   }
   return true;

@@ -24,7 +24,7 @@ struct ModelFitOptions {
   int tokens = 2048;  // of a text
   int far_texts = 2;  // texts that are read for streaming heads
   int far_sinks = 64, far_recent = 256;
-  ProfileOptions profile = {};
+  double keep = kProfileKeep;
   std::string folder = {};  // of the files; empty: the model's
 };
 

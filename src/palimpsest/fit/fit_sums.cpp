@@ -11,7 +11,6 @@
 namespace palimpsest {
 namespace {
 
-constexpr int kProfileSinks = 4;    // tokens that every head keeps
 constexpr int kBlock = 256;         // samples
 constexpr float kLeastMax = 1e-4F;  // of a max weight, before its logarithm
 constexpr double kRidge = 1e-3, kTemporalRidge = 1e-4;
@@ -147,12 +146,7 @@ void FitSums::add(const Observation& of, double keep) {
     add_learned(learned_[at(head)], of, head);
     add_temporal(temporal_[at(head)], of, head);
   }
-  // KVzip's scores of all heads compete, as in its paper; measured: decision 0041.
-  std::vector<std::vector<float>> repeated(at(of.heads));
-  for (int head = 0; head < of.heads; ++head)
-    for (int token = kProfileSinks; token < of.tokens; ++token)
-      repeated[at(head)].push_back(of.repeated[of.row(head, token)]);
-  const std::vector<double> shares = profile_shares(repeated, keep);
+  const std::vector<double> shares = profile_shares(of.repeated, of.heads, keep);
   for (std::size_t head = 0; head < shares.size(); ++head) shares_[head] += shares[head];
   ++texts_;
   tokens_ += of.tokens;

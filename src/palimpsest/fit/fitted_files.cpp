@@ -47,9 +47,14 @@ void write_fitted(const FittedFiles& files, const Model& model, const FitSums& s
   write_scorer(files.temporal, sized(kTemporalFormat, kTemporalInputs, of), of, sums.temporal());
   if (model.hyper().positions() == PositionKind::kRotary)
     write_scorer(files.centres, QueryCentres(of).format(), of, sums.mean_queries());
-  const std::string how =
-      fmt::format("shares of a budget, by `palimpsest fit`, {} texts, {} tokens", sums.texts(), sums.tokens());
-  write_new_file(files.profile, profile_text(model.hyper().geometry, of.fingerprint, how, sums.shares()));
+  write_profile(files.profile, model, fmt::format("`palimpsest fit`, {} texts, {} tokens", sums.texts(), sums.tokens()),
+                sums.shares());
+}
+
+void write_profile(const std::string& path, const Model& model, const std::string& how,
+                   std::span<const double> shares) {
+  write_new_file(path,
+                 profile_text(model.hyper().geometry, fingerprint(model), "shares of a budget, by " + how, shares));
 }
 
 void write_streaming(const std::string& path, const Model& model, std::span<const double> far) {

@@ -24,6 +24,8 @@ void check_writable(const FittedFiles& files);
 
 // Writes all files but that of streaming heads. Throws Error.
 void write_fitted(const FittedFiles& files, const Model& model, const FitSums& sums);
+// `how`: what made them. Throws Error.
+void write_profile(const std::string& path, const Model& model, const std::string& how, std::span<const double> shares);
 // `far`: eval/far_attention.h; the lower half of the heads are streaming heads. Throws Error.
 void write_streaming(const std::string& path, const Model& model, std::span<const double> far);
 

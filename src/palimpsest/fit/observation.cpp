@@ -4,12 +4,12 @@
 
 #include "palimpsest/core/error.h"
 #include "palimpsest/engine/sequence/full_reader.h"
+#include "palimpsest/eval/repetition.h"
 
 namespace palimpsest {
 namespace {
 
 constexpr std::string_view kFitting = "fitting is supported";
-constexpr std::size_t kRepeatedPart = 512;  // tokens of a part with its instruction, as a session's chunk
 
 // Heads report concurrently, each to its own rows; layers one after the other, so they share rows of weights.
 class Observer final : public AttentionReceiver {
@@ -24,8 +24,6 @@ class Observer final : public AttentionReceiver {
     for (int head = 0; head < out_.heads; ++head) rows_[at(head)] = weights_of(head).data();
     return rows_.data();
   }
-
-  bool repeating = false;
 
   void receive(const StepSignal& signal) override {
     switch (signal.kind) {
@@ -45,13 +43,9 @@ class Observer final : public AttentionReceiver {
   void receive_weights(int head) {
     const PositionView position = cache_.table(0).position();
     const std::vector<float>& weights = weights_of(head);
-    float* const row = (repeating ? out_.repeated : out_.end).data() + out_.row(head);
-    for (std::size_t slot = 0; slot < position.size(); ++slot) {
-      const Position token = position[slot];
-      if (token == kNoPosition || token >= out_.tokens) continue;
-      float& to = row[token];
-      to = repeating ? std::max(to, weights[slot]) : to + weights[slot];
-    }
+    float* const row = out_.end.data() + out_.row(head);
+    for (std::size_t slot = 0; slot < position.size(); ++slot)
+      if (position[slot] != kNoPosition) row[position[slot]] += weights[slot];
   }
 
   void copy(const Rows& rows, int head, int width, std::vector<float>& to) const {
@@ -136,20 +130,7 @@ Observation observe(Decoder& decoder, std::span<const TokenId> text, std::span<c
     if (!go_on(chunk.size())) return out;
   }
 
-  observer.repeating = true;
-  for (auto rest = text; !rest.empty();) {
-    std::vector<TokenId> part(instruction.begin(), instruction.end());
-    const auto chunk = rest.first(std::min(kRepeatedPart - part.size(), rest.size()));
-    part.insert(part.end(), chunk.begin(), chunk.end());
-    reader.read(part, [&](SequenceStep& step) {
-      step.receiver = &observer;
-      step.weights = observer.weights(reader.slots());
-      step.request.weight_reduction = WeightReduction::kMaxOverAll;
-    });
-    reader.undo(part.size());
-    rest = rest.subspan(chunk.size());
-    if (!go_on(chunk.size())) return out;
-  }
+  read_repetition(reader, text, instruction, out.repeated, go_on);
   return out;
 }
 

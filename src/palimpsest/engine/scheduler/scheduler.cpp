@@ -92,6 +92,7 @@ SessionOptions Scheduler::options_of(const Request& request) const {
   SessionOptions options;
   options.method = request.method;
   options.cache_type = options_.cache_type;
+  options.profile_file = options_.profile_file;
   options.page_size = options_.page_size;
   options.chunk = options_.chunk;
   options.draft_max = request.drafts.max;

@@ -45,7 +45,8 @@
 namespace palimpsest {
 
 struct SchedulerOptions {
-  CacheTypes cache_type = {};  // of keys and of values
+  CacheTypes cache_type = {};     // of keys and of values
+  std::string profile_file = {};  // SessionOptions::profile_file
   int page_size = 64;
   int chunk = kDefaultChunk;  // prefill chunk; constant, so that results do not depend on other requests
   // Max tokens per step, prefill and decode together. 0: max(kDefaultChunk, max_sequences + chunk).

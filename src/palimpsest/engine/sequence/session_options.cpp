@@ -27,7 +27,7 @@ PlanTarget plan_target(const Hyperparameters& hyper, const SessionOptions& optio
   target.beside_full = options.beside_full;
   target.vocabulary = hyper.vocabulary;
   target.streaming_head_file = hyper.streaming_head_file;
-  target.profile_file = hyper.profile_file;
+  target.profile_file = options.profile_file.empty() ? hyper.profile_file : options.profile_file;
   return target;
 }
 

@@ -16,13 +16,14 @@ struct SessionOptions {
   Method method;
   CacheTypes cache_type = {};  // of keys and of values
   int page_size = 64;
-  int chunk = kDefaultChunk;     // tokens of a prompt per step
-  bool layerwise = false;        // read prompts layer by layer (PlanTarget::layerwise)
-  int draft_max = 0;             // max drafts in a step; 0: none. Models with large query groups have fewer
-  bool beside_full = false;      // PlanTarget::beside_full
-  std::size_t memory_limit = 0;  // max bytes of keys and values; more throws Error. 0: unlimited
-  std::size_t auto_memory = 0;   // max bytes of the sequence with budget auto; 0: unlimited
-  bool keep_weights = false;     // keep the attention weights of decode steps: Sequence::kept_weights(). CPU path only
+  int chunk = kDefaultChunk;      // tokens of a prompt per step
+  bool layerwise = false;         // read prompts layer by layer (PlanTarget::layerwise)
+  int draft_max = 0;              // max drafts in a step; 0: none. Models with large query groups have fewer
+  bool beside_full = false;       // PlanTarget::beside_full
+  std::size_t memory_limit = 0;   // max bytes of keys and values; more throws Error. 0: unlimited
+  std::size_t auto_memory = 0;    // max bytes of the sequence with budget auto; 0: unlimited
+  bool keep_weights = false;      // keep the attention weights of decode steps: Sequence::kept_weights(). CPU path only
+  std::string profile_file = {};  // shares of heads, for split=profile; empty: the model's file (fit/own_shares.h)
   std::vector<TokenId> repeat = {};  // instruction to repeat the prompt (engine/sequence/repeat.h), for Signals::repeat
 };
 

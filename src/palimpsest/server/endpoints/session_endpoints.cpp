@@ -128,6 +128,7 @@ void show_session_memory(const HttpCall& call) {
   SessionOptions options;
   options.method = snapshot->method();
   options.cache_type = scheduler.cache_type;
+  options.profile_file = scheduler.profile_file;
   options.page_size = scheduler.page_size;
   options.chunk = scheduler.chunk;
   auto plan = std::make_shared<const MethodPlan>(options.method, plan_target(decoder, options));
