@@ -30,7 +30,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kQuickSamples = 5, kQuestionsOfText = 32;
+constexpr int kQuickSamples = 8, kQuestionsOfText = 32;
 constexpr const char* kEqual = "keydiff:sinks=4,recent=16";  // its bytes at a budget are what all methods may hold
 
 constexpr const char* kMethodsFooter =
@@ -371,7 +371,7 @@ void add_bench_methods(CLI::App& bench, Action& action) {
   command->add_option("-o,--out", flags->folder, "folder of the results and the report")
       ->type_name("FOLDER")
       ->capture_default_str();
-  command->add_flag("--quick", flags->quick, "three tasks of 5 contexts and six methods: about 4 minutes with SmolLM2");
+  command->add_flag("--quick", flags->quick, "five tasks of 8 contexts and seven methods: about 6 minutes with SmolLM2");
   command->add_flag("--list", flags->list, "list the tasks and methods");
   add_json_flag(*command, flags->json);
   command->callback([flags, &action] { action = [flags] { return run_methods(*flags); }; });
