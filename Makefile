@@ -142,6 +142,7 @@ quality: build  ## what each method loses on real models, which are pulled (QUAL
 	@tools/env python3 bench/real_models.py $(QUALITY_ARGS)
 
 forgetting: build  ## what methods forget, by the kind of work: bench methods on SmolLM2 (FORGETTING_ARGS='--samples 5'); resumable
+	@tools/env --add python3-matplotlib
 	@tools/env python3 bench/forgetting.py $(FORGETTING_ARGS)
 
 recall: build  ## recall of evicted tokens on SmolLM2: answers, speed (RECALL_ARGS=answers)

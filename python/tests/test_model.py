@@ -21,7 +21,7 @@ def test_tokens_and_text(model):
 @pytest.mark.parametrize("method", ["streaming", "h2o:budget=64", "full", "tova:budget=32,schedule=prompt+step"])
 def test_generate_is_the_command(model, method):
     ours = model.generate(STORY, max_tokens=120, method=method, seed=3)
-    theirs = command_json("run", "-p", STORY, "-n", 120, "--method", method, "--seed", 3)
+    theirs = command_json("run", "--raw", "-p", STORY, "-n", 120, "--method", method, "--seed", 3)
     assert ours.text == theirs["text"]
     assert ours.stop_reason == theirs["stop"]
     assert ours.session.statistics["evicted"] == theirs["evicted"]
@@ -148,7 +148,7 @@ def test_rope_scaling_is_the_command():
     assert scaled.shape["trained_context"] == 4 * palimpsest.Model().shape["trained_context"]
     ours = scaled.generate(STORY, max_tokens=60, method="streaming:budget=64", seed=3)
     flags = ("--rope-scaling", "yarn", "--rope-scale", 4, "--yarn-beta-fast", 16)
-    theirs = command_json("run", "-p", STORY, "-n", 60, "--method", "streaming:budget=64", "--seed", 3, *flags)
+    theirs = command_json("run", "--raw", "-p", STORY, "-n", 60, "--method", "streaming:budget=64", "--seed", 3, *flags)
     assert ours.text == theirs["text"]
     with pytest.raises(palimpsest.Error, match="none, linear, yarn or dynamic"):
         palimpsest.Model(rope_scaling="ntk")

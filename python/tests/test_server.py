@@ -43,7 +43,7 @@ def test_200_questions_have_the_same_answers(model, server):
     assert served == answers
     printed = [
         command_json(
-            "run", "-p", q, "-n", 16, "--temp", 0, "--method", "h2o:budget=128", "--stop", "\n\n"
+            "run", "--raw", "-p", q, "-n", 16, "--temp", 0, "--method", "h2o:budget=128", "--stop", "\n\n"
         )["text"]
         for q in QUESTIONS
     ]  # fmt: skip

@@ -2,12 +2,14 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
 
 #include "palimpsest/core/error.h"
 #include "palimpsest/engine/sequence/snapshot.h"
 #include "palimpsest/model/synthetic/synthetic.h"
 #include "tests/engine/session_options.h"
 #include "tests/support/error_of.h"
+#include "tests/support/own_file.h"
 #include "tests/support/random_tokens.h"
 
 namespace palimpsest::testing {
@@ -134,6 +136,31 @@ TEST(Recall, ChoosesAtEverySuchPosition) {
   sometimes.rewind(150);
   EXPECT_EQ(always.sequence().recall()->tokens(0), sometimes.sequence().recall()->tokens(0));
   EXPECT_LE(sometimes.sequence().recall()->bytes(), sometimes.sequence().plan().bytes(240, 240).recall);
+}
+
+// Heads with the greatest shares of the file have a tier, and compute what they compute if all have one.
+TEST(Recall, OfSomeHeads) {
+  const auto decoder = recall_decoder(1);
+  const std::string file = own_file("recall.profile");
+  std::ofstream(file) << "0 0 0.5x\n0 1 2x\n1 0 0.1x\n1 1 0.2x\n2 0 3x\n2 1 0.2x\n";
+  SessionOptions options = session_options("h2o:budget=40,recall=1000,recall-type=f32,recall-heads=0.4", 32);
+  options.profile_file = file;
+  Session some(decoder, options), all(decoder, session_options("h2o:budget=40,recall=1000,recall-type=f32", 32));
+  const auto tokens = random_tokens(200, 3);
+  const auto of_some = own_logits(some.prefill(tokens)), of_all = own_logits(all.prefill(tokens));
+  EXPECT_GT(most_different(of_some, of_all), 0);
+  for (int head = 0; head < 6; ++head) {
+    const bool recalls = head == 4 || head == 1 || head == 0;  // 0.4 of 6, rounded up
+    EXPECT_EQ(some.sequence().plan().recalls(head), recalls) << head;
+    EXPECT_EQ(some.sequence().recall()->tokens(head) > 0, recalls) << head;
+  }
+  EXPECT_LT(some.sequence().recall()->bytes(), all.sequence().recall()->bytes() * 6 / 10);
+  EXPECT_LE(some.sequence().recall()->bytes(), some.sequence().plan().bytes(200, 200).recall);
+  options.method = session_options("h2o:budget=40,recall=1000,recall-type=f32,recall-heads=0.9", 32).method;
+  Session rounded_up(decoder, options);
+  EXPECT_EQ(most_different(own_logits(rounded_up.prefill(tokens)), of_all), 0);
+  options.profile_file.clear();
+  EXPECT_NE(error_of([&] { Session(decoder, options); }).find("`palimpsest fit --quick -m MODEL`"), std::string::npos);
 }
 
 TEST(Recall, TheTierIsBounded) {

@@ -64,6 +64,8 @@ const std::vector<Example>& examples() {
       {"no cache: baseline", "window-recompute:every=4"},
 
       {"recall: policy", "full:recall=4"},
+      {"recall: heads", "h2o:recall=4,recall-heads=0"},
+      {"recall: shares of heads", "h2o:recall=4,recall-heads=0.5", sum},
       {"recall: positions", "streaming:recall=4"},
       {"recall: mechanism", "ems:recall=4"},
       {"recall: device", "h2o:recall=4", sum, [](PlanTarget& t) { t.shape.pages = false; }},

@@ -38,7 +38,7 @@ TEST(Method, Streaming) {
       "overlap=0,refresh=0,evict=before,mechanism=in-place,page=auto,page-score=mean,gamma=4,tau=0.6,similarity="
       "clipped,merged-key=unit,"
       "zero-class=off,join=class,merge-position=representative,references=32,positions=cache,rerotate=auto,"
-      "recall=0,recall-every=1,recall-type=q4,recall-max=65536,lossless=false,"
+      "recall=0,recall-every=1,recall-type=q4,recall-max=65536,recall-heads=1,lossless=false,"
       "scorer=auto,cache=on,window=auto,pooling=auto,kernel=auto,chunk=auto,spiky=auto,first=auto,size=auto,part=auto,"
       "score=auto,per=auto,large=auto");
 }
@@ -53,7 +53,7 @@ TEST(Method, FullIsUnbounded) {
       "refresh=0,evict=before,mechanism=in-place,page=auto,page-score=mean,gamma=4,tau=0.6,similarity=clipped,merged-"
       "key=unit,zero-class=off,"
       "join=class,merge-position=representative,references=32,positions=original,rerotate=auto,"
-      "recall=0,recall-every=1,recall-type=q4,recall-max=65536,lossless=false,"
+      "recall=0,recall-every=1,recall-type=q4,recall-max=65536,recall-heads=1,lossless=false,"
       "scorer=auto,cache=on,window=auto,pooling=auto,kernel=auto,chunk=auto,spiky=auto,first=auto,size=auto,part=auto,"
       "score=auto,per=auto,large=auto");
 }
@@ -67,7 +67,7 @@ TEST(Method, EveryKeyIsReadAndSpelledOut) {
       "overlap=5,refresh=1,evict=after,mechanism=gather,page=24,page-score=norms,gamma=3,tau=0.25,similarity=product,"
       "merged-key=mean,"
       "zero-class=on,join=next,merge-position=own,references=24,positions=cache,rerotate=cached-half,"
-      "recall=4,recall-every=8,recall-type=q8_0,recall-max=512,lossless=true,"
+      "recall=4,recall-every=8,recall-type=q8_0,recall-max=512,recall-heads=0.3,lossless=true,"
       "scorer=auto,cache=off,window=16,pooling=avg,kernel=5,chunk=8,spiky=3,first=0.25,size=projected,part=32,score="
       "local,per=head,large=0.125";
   const Method m = parse_method(text);
@@ -99,6 +99,7 @@ TEST(Method, EveryKeyIsReadAndSpelledOut) {
   EXPECT_EQ(m.recall, 4);
   EXPECT_EQ(m.recall_type, CacheType::kQ8_0);
   EXPECT_EQ(m.recall_max, 512);
+  EXPECT_EQ(m.recall_heads, 0.3);
   EXPECT_TRUE(m.lossless);
   EXPECT_EQ(m.similarity, Similarity::kProduct);
   EXPECT_EQ(m.merged_key, MergedKey::kMean);
@@ -203,7 +204,8 @@ TEST(Method, StringsThatCannotBeRead) {
        "slack, "
        "max-drop, "
        "overlap, refresh, evict, mechanism, page, page-score, gamma, tau, similarity, merged-key, zero-class, join, "
-       "merge-position, references, positions, rerotate, recall, recall-every, recall-type, recall-max, lossless, "
+       "merge-position, references, positions, rerotate, recall, recall-every, recall-type, recall-max, recall-heads, "
+       "lossless, "
        "scorer, cache, "
        "window, "
        "pooling, "

@@ -146,14 +146,16 @@ std::size_t RecallTier::bytes() const {
 }
 
 std::size_t RecallTier::max_bytes(const HeadGeometry& geometry, CacheType type, int max_tokens, long long tokens,
-                                  int max_chosen) {
+                                  int max_chosen, const std::vector<bool>& heads) {
   const auto pages_of = [](long long count) { return static_cast<std::size_t>((count + kTile - 1) / kTile); };
   const std::size_t pages = std::min(pages_of(max_tokens), pages_of(tokens));
   const std::size_t room = std::min(pages_of(max_tokens), 2 * pages);  // arrays grow by doubling
   const std::size_t chosen = std::min(pages_of(max_tokens), static_cast<std::size_t>(max_chosen));
-  std::size_t sum = static_cast<std::size_t>(geometry.heads()) *
-                    (chosen * sizeof(int) + room * (sizeof(PageId) + sizeof(std::uint16_t) + kTile * sizeof(Position)));
-  for (int head = 0; head < geometry.heads(); ++head) sum += pages * page_bytes(layout_of(geometry, type, head));
+  std::size_t sum = static_cast<std::size_t>(geometry.heads()) * chosen * sizeof(int);
+  for (int head = 0; head < geometry.heads(); ++head)
+    if (heads.empty() || heads[static_cast<std::size_t>(head)])
+      sum += room * (sizeof(PageId) + sizeof(std::uint16_t) + kTile * sizeof(Position)) +
+             pages * page_bytes(layout_of(geometry, type, head));
   return sum;
 }
 

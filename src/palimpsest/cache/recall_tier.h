@@ -43,9 +43,9 @@ class RecallTier {
   long long tokens(int head) const;                                               // that the tier holds
   bool empty() const;
   std::size_t bytes() const;  // of pages and positions
-  // Upper bound of bytes() after so many tokens of each head.
+  // Upper bound of bytes() after so many tokens of each of `heads`; empty: of all.
   static std::size_t max_bytes(const HeadGeometry& geometry, CacheType type, int max_tokens, long long tokens,
-                               int max_chosen = 0);
+                               int max_chosen = 0, const std::vector<bool>& heads = {});
 
  private:
   static LayerView layout_of(const HeadGeometry& geometry, CacheType type, int head);

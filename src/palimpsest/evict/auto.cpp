@@ -62,7 +62,7 @@ Method choose_auto(const Method& method, const PlanTarget& target) {
 }
 
 bool wants_profile(const Method& method, PlanTarget target) {
-  if (method.split == Split::kProfile) return true;
+  if (method.split == Split::kProfile || (method.recall > 0 && method.recall_heads < 1)) return true;
   target.profile_file = "?";
   return method.split == Split::kAuto && method.budget != kAutoBudget &&
          choose_auto(method, target).split == Split::kProfile;

@@ -28,6 +28,16 @@ constexpr auto kRecall = std::to_array<Requirement>({
        return fmt::format("recall {} with a method that evicts nothing: choose a policy and a budget, or leave it out",
                           c.method.recall);
      }},
+    {Scope::kMethod, "recall: heads", recalls, [](C c) { return c.method.recall_heads > 0; },
+     [](C) -> std::string { return "recall-heads=0: no head recalls; give a part of the heads, or recall=0"; }},
+    {Scope::kTarget, "recall: shares of heads", [](C c) { return c.method.recall > 0 && c.method.recall_heads < 1; },
+     [](C c) { return !c.target->profile_file.empty(); },
+     [](C c) {
+       return fmt::format(
+           "recall-heads={} needs shares of heads beside the model (model.profile): make them with `palimpsest fit "
+           "--quick -m MODEL`, or leave it out",
+           c.method.recall_heads);
+     }},
     {Scope::kMethod, "recall: positions", recalls, [](C c) { return c.method.positions == Positions::kOriginal; },
      [](C c) {
        return fmt::format(

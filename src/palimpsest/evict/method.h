@@ -146,6 +146,7 @@ struct Method {
   int recall_every = 1;                    // queries of a step of one token choose pages at each such position
   CacheType recall_type = CacheType::kQ4;  // of keys and values in that tier
   int recall_max = 65536;                  // max tokens of a head in it; then the oldest page is replaced
+  double recall_heads = 1;  // the part of the heads that have such a tier: those with the greatest shares of a budget
   // The method's cache only drafts; a second cache of the same text, which keeps all tokens, verifies: the text is that
   // of method full (engine/speculation/lossless_drafter.h).
   bool lossless = false;

@@ -1,6 +1,8 @@
 #include "palimpsest/evict/method_plan.h"
 
 #include <algorithm>
+#include <cmath>
+#include <functional>
 #include <numeric>
 #include <utility>
 
@@ -16,10 +18,8 @@
 namespace palimpsest {
 namespace {
 
-// `of` was checked for all scopes but kHead.
-std::vector<int> head_budgets(const Candidate& of) {
+SplitOf split_of(const Candidate& of) {
   const Method& m = of.method;
-  if (!m.evicts()) return {};
   const HeadGeometry& geometry = of.target->shape.geometry;
   std::vector<int> heads;
   for (int layer = 0; layer < geometry.layers(); ++layer) heads.push_back(geometry.layer(layer).kv_heads);
@@ -29,13 +29,35 @@ std::vector<int> head_budgets(const Candidate& of) {
   const int trained = m.positions != Positions::kOriginal ? of.target->trained_context : 0;
   std::function<std::uint64_t()> fingerprint;
   if (of.target->model) fingerprint = [target = of.target] { return target->model().fingerprint; };
-  return split_budget(m.split.is_beside_model() ? Split(of.target->file_of(m.split)) : m.split,
-                      {.budget = m.budget,
-                       .guarded = m.sinks() + m.recent() + m.pinned(),
-                       .heads = std::move(heads),
-                       .min = min,
-                       .max = trained == 0 ? 0 : std::max(1, trained - of.target->chunk - m.interval),
-                       .fingerprint = fingerprint});
+  return {.budget = m.budget,
+          .guarded = m.sinks() + m.recent() + m.pinned(),
+          .heads = std::move(heads),
+          .min = min,
+          .max = trained == 0 ? 0 : std::max(1, trained - of.target->chunk - m.interval),
+          .fingerprint = fingerprint};
+}
+
+// `of` was checked for all scopes but kHead.
+std::vector<int> head_budgets(const Candidate& of) {
+  const Method& m = of.method;
+  if (!m.evicts()) return {};
+  return split_budget(m.split.is_beside_model() ? Split(of.target->file_of(m.split)) : m.split, split_of(of));
+}
+
+// Which heads recall; empty: all.
+std::vector<bool> recalling_heads(const Candidate& of) {
+  const Method& m = of.method;
+  if (m.recall == 0 || m.recall_heads >= 1) return {};
+  SplitOf shares = split_of(of);
+  shares.budget = 1 << 20, shares.guarded = 0, shares.min = 0, shares.max = 0;
+  const std::vector<int> tokens = split_budget(Split(of.target->profile_file), shares);
+  std::vector<std::size_t> order(tokens.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::stable_sort(order, std::greater(), [&](std::size_t head) { return tokens[head]; });
+  order.resize(static_cast<std::size_t>(std::ceil(m.recall_heads * static_cast<double>(order.size()))));
+  std::vector<bool> recalls(tokens.size());
+  for (const std::size_t head : order) recalls[head] = true;
+  return recalls;
 }
 
 CacheOptions cache_options(const Candidate& of) {
@@ -114,6 +136,7 @@ MethodPlan::MethodPlan(const Method& method, PlanTarget target)
   if (target_.shares_steps) check_shares_steps(method_);
   check_legal(Scope::kTarget, all);
   budgets_ = head_budgets(all);
+  recalling_ = recalling_heads(all);
   all.page_size = target_.shape.page_size;
   for (const int budget : budgets_.empty() ? std::vector{method_.budget} : budgets_) {
     all.budget = budget;
@@ -265,8 +288,8 @@ std::size_t MethodPlan::hidden_bytes(long long prompt) const {
 std::size_t MethodPlan::recall_bytes(long long tokens) const {
   if (method_.recall == 0) return 0;
   const long long evicted = tokens < 0 ? method_.recall_max : tokens;
-  return RecallTier::max_bytes(cache_.geometry, method_.recall_type, method_.recall_max, evicted,
-                               method_.kept_choice());
+  return RecallTier::max_bytes(cache_.geometry, method_.recall_type, method_.recall_max, evicted, method_.kept_choice(),
+                               recalling_);
 }
 
 // What a step with drafts reports of each token, in all layers, is held until accept()

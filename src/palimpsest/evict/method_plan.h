@@ -100,6 +100,8 @@ class MethodPlan {
   // Upper bounds, [heads]; empty: the method's budget for all. With Method::budgets_change they hold until the
   // prompt's end, or the first decision.
   const std::vector<int>& budgets() const { return budgets_; }
+  // Whether what a head evicts goes to its second tier (Method::recall, recall_heads).
+  bool recalls(int head) const { return method_.recall > 0 && (recalling_.empty() || recalling_[at(head)]); }
   // [tables]; empty: no layer has a window, or keys and values are not in host pages.
   //
   //   budget >= window   the head keeps its whole window; the policy does not apply to it
@@ -146,6 +148,7 @@ class MethodPlan {
   CacheOptions cache_;
   int draft_max_ = 0;
   std::vector<int> budgets_;
+  std::vector<bool> recalling_;             // [heads]; empty: all
   bool prepared_ = false;                   // Policy::prepare() was called
   std::vector<std::int32_t> head_windows_;  // [heads] AttentionRule::head_window points here, if they differ
   std::vector<TableWindow> windows_;        // [table]

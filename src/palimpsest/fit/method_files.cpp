@@ -16,6 +16,8 @@ std::vector<std::string> files_of(const MethodPlan& plan, const std::string& mod
     named.push_back(method.split.file());
   else if (method.split.is_beside_model())
     named.push_back(plan.target().file_of(method.split));
+  else if (method.recall > 0 && method.recall_heads < 1)
+    named.push_back(plan.target().profile_file);
   if (plan.signals().model && method.scorer != "auto") named.push_back(method.scorer);
   if (plan.signals().model && method.scorer == "auto" && !model_path.empty())
     for (const ScorerFormat& format :

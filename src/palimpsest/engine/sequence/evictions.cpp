@@ -127,7 +127,7 @@ void Evictions::put_into_tier(const Victims& victims) {
   const int heads = cache_.geometry().heads();
   const auto gone = [&](int head) -> std::span<const int> {
     const int table = cache_.table_of(head);
-    if (cache_.window(table) != INT32_MAX) return {};  // layers with a window recall nothing
+    if (cache_.window(table) != INT32_MAX || !plan_.recalls(head)) return {};  // layers with a window recall nothing
     return victims.drop[static_cast<std::size_t>(table)];
   };
   for (int head = 0; head < heads; ++head) recall_->reserve(head, static_cast<int>(std::ssize(gone(head))));
