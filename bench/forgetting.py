@@ -25,7 +25,7 @@ from real_models import wilson
 BOOK = "shelley-frankenstein.txt"
 TASKS = ["facts", "turns", "corrected", "users", "password", "constants", "babi qa1", "facts, known", "multi-key, known", "format, far", "secret, near", "secret, far", "tool call",
          "tool call, JSON", "tool call, grammar", "code", "repetition", "written", "text"]
-METHODS = ["auto", "keydiff, shares", "h2o, shares", "keydiff", "h2o", "snapkv", "critical", "streaming", "random", "tova", "lagkv", "kvzip", "expected-attention", "keydiff, q4"]
+METHODS = ["auto", "keydiff, shares", "h2o, shares", "keydiff", "h2o", "snapkv", "critical", "streaming", "random", "tova", "lagkv", "kvzip", "expected-attention", "auto, q8_0", "auto, q8_0/q4", "auto, q4", "h2o, shares, q4", "streaming, q4", "keydiff, q4"]
 MODELS = {"smollm2": "SmolLM2 135M Instruct (Q4_1)", "gemma3-270m": "Gemma 3 270M (Q4_K_M)"}
 GROUPS = {"unknown": "asked after", "known": "known", "instructions": "instructions", "work": "tools, code", "written": "distinct triples", "text": "text, nats"}
 

@@ -77,7 +77,7 @@ def main():
     parse.add_argument("--books", default=str(SHARED / "text/books"))
     parse.add_argument("--length", type=int, default=4096)
     parse.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
-    parse.add_argument("--pages", type=lambda text: text.split(";"), default=["0", "4", "16", "16,recall-every=8"], help="separated by semicolons")
+    parse.add_argument("--pages", type=lambda text: text.split(";"), default=["0", "4", "16", "16,recall-heads=0.3", "16,recall-every=8"], help="separated by semicolons")
     parse.add_argument("--seeds", type=int, default=1, help="40 questions a figure for each")
     parse.add_argument("--rounds", type=int, default=5)
     o = script.parsed(parse, PAGE.order)

@@ -29,11 +29,10 @@ TEST(FittingCacheType, IsTheFirstThatHoldsWhatTheMethodWouldKeep) {
   SessionOptions options;
   for (const char* method : {"streaming:budget=500", "h2o:budget=500"}) {
     options.method = parse_method(method);
-    const std::size_t f16 = whole(hyper, options, CacheType::kF16), q8 = whole(hyper, options, CacheType::kQ8_0),
-                      q4 = whole(hyper, options, CacheType::kQ4);
+    const std::size_t f16 = whole(hyper, options, CacheType::kF16), q8 = whole(hyper, options, CacheType::kQ8_0);
     const CacheTypes both = {CacheType::kQ8_0, CacheType::kQ4};
     const std::size_t mixed = whole(hyper, options, both);
-    ASSERT_TRUE(q4 < mixed && mixed < q8 && q8 < f16);
+    ASSERT_TRUE(mixed < q8 && q8 < f16);
     const auto fitting = [&](std::size_t memory) {
       options.auto_memory = memory;
       return fitting_cache_type(hyper, options);
@@ -43,8 +42,7 @@ TEST(FittingCacheType, IsTheFirstThatHoldsWhatTheMethodWouldKeep) {
     EXPECT_EQ(fitting(f16 - 1), CacheType::kQ8_0);
     EXPECT_EQ(fitting(q8), CacheType::kQ8_0);
     EXPECT_EQ(fitting(q8 - 1), both);
-    EXPECT_EQ(fitting(mixed - 1), CacheType::kQ4);
-    EXPECT_EQ(fitting(q4 / 2), CacheType::kQ4) << "the last, and the method evicts";
+    EXPECT_EQ(fitting(mixed / 2), both) << "the last, and the method evicts";
   }
 }
 
@@ -63,9 +61,30 @@ TEST(FittingCacheType, OfABudgetThatFollowsMemory) {
   options.auto_memory = bytes * 7 / 10;
   EXPECT_EQ(fitting_cache_type(model->hyper(), options), CacheType::kQ8_0);
   options.auto_memory = bytes * 4 / 10;
-  EXPECT_EQ(fitting_cache_type(model->hyper(), options), CacheType::kQ4);
+  const CacheTypes last = {CacheType::kQ8_0, CacheType::kQ4};
+  EXPECT_EQ(fitting_cache_type(model->hyper(), options), last);
   options.auto_memory = bytes / 10;
-  EXPECT_EQ(fitting_cache_type(model->hyper(), options), CacheType::kQ4);
+  EXPECT_EQ(fitting_cache_type(model->hyper(), options), last);
+}
+
+TEST(FittingCacheType, OfABudgetInBytes) {
+  const auto model = tiny(32, "tiny@vocab=300@context=8192");
+  const auto fitting = [&](std::size_t bytes) {
+    SessionOptions options;
+    options.method = parse_method("streaming:budget=auto");
+    options.chunk = 64;
+    options.method.budget = kByteBudget;
+    options.method.budget_bytes = bytes;
+    return fitting_cache_type(model->hyper(), options);
+  };
+  SessionOptions all;
+  all.method = parse_method("streaming:budget=auto");
+  all.chunk = 64;
+  const std::size_t bytes = cache_bytes(MethodPlan(all.method, plan_target(model->hyper(), all)));
+  EXPECT_EQ(fitting(bytes * 2), CacheType::kF16);
+  EXPECT_EQ(fitting(bytes * 7 / 10), CacheType::kQ8_0);
+  EXPECT_EQ(fitting(bytes * 45 / 100), CacheTypes(CacheType::kQ8_0, CacheType::kQ4));
+  EXPECT_EQ(fitting(bytes / 10), CacheTypes(CacheType::kQ8_0, CacheType::kQ4)) << "the last, and the method evicts";
 }
 
 TEST(FittingCacheType, IsF16WhereNoOtherIsPossible) {

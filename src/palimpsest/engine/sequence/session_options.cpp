@@ -50,19 +50,22 @@ bool divides_widths(int group, const HeadGeometry& geometry) {
 
 CacheTypes fitting_cache_type(const Hyperparameters& hyper, SessionOptions options) {
   CacheTypes fitting = CacheType::kF16;
-  if (options.auto_memory == 0 || !options.method.bounded()) return fitting;
-  // By measured loss (docs/results/cache-types.md): 4-bit keys cost five times what 4-bit values do.
-  for (const CacheTypes type : {CacheTypes(CacheType::kF16), CacheTypes(CacheType::kQ8_0),
-                                CacheTypes(CacheType::kQ8_0, CacheType::kQ4), CacheTypes(CacheType::kQ4)}) {
+  const bool in_bytes = options.method.budget == kByteBudget;
+  if ((options.auto_memory == 0 && !in_bytes) || !options.method.bounded()) return fitting;
+  // By measured loss; no keys of 4 bits, which some models do not bear (docs/decisions/0060-bits-before-evictions.md).
+  for (const CacheTypes type :
+       {CacheTypes(CacheType::kF16), CacheTypes(CacheType::kQ8_0), CacheTypes(CacheType::kQ8_0, CacheType::kQ4)}) {
     if (!divides_widths(std::max(kv_format(type.key).group, kv_format(type.value).group), hyper.geometry)) break;
     options.cache_type = type;
     SessionOptions unlimited = options;
     unlimited.auto_memory = 0;
+    if (in_bytes) unlimited.method.budget = kAutoBudget;
     try {
-      const MethodPlan most(options.method, plan_target(hyper, unlimited));
+      const MethodPlan most(unlimited.method, plan_target(hyper, unlimited));
       fitting = type;
       const MethodPlan plan(options.method, plan_target(hyper, options));
-      if (plan.method().budget >= most.method().budget && cache_bytes(plan) <= options.auto_memory) break;
+      const bool fits = in_bytes || cache_bytes(plan) <= options.auto_memory;
+      if (plan.method().budget >= most.method().budget && fits) break;
     } catch (const Error&) {  // not legal with this type, or even the smallest budget does not fit
     }
   }

@@ -32,8 +32,9 @@ PlanTarget plan_target(const Decoder& decoder, const SessionOptions& options);
 // For the CPU path, without a decoder and a model: to compute bytes.
 PlanTarget plan_target(const Hyperparameters& hyper, const SessionOptions& options);
 
-// The first of f16, q8_0 and q4 with which the method keeps as many tokens in auto_memory as it would without that
-// limit, else the last that this model can have. f16 for methods without a budget, and without a limit.
+// The first of f16, q8_0, and q8_0 keys with q4 values with which the method keeps as many tokens in auto_memory, or in
+// a budget of bytes, as it would without that limit, else the last that this model can have. f16 for methods without
+// a budget, and without a limit.
 CacheTypes fitting_cache_type(const Hyperparameters& hyper, SessionOptions options);
 
 // Whether a prompt of so many of `tokens` can be read layer by layer with these options, and then takes less memory.
