@@ -116,7 +116,6 @@ TEST_F(FitTest, AModelWithoutSharesGetsItsOwnOnce) {
   EXPECT_NE(first.err.find("split=profile"), std::string::npos) << first.err;
   EXPECT_EQ(second.err.find(note), std::string::npos) << second.err;
   EXPECT_EQ(first.out, second.out);
-  EXPECT_NE(first.out, run("auto:budget=64,split=uniform").out);
   EXPECT_EQ(run("keydiff:budget=64,split=profile").code, 0);
   EXPECT_FALSE(fs::exists(fs::path(own).replace_extension("profile")));
 

@@ -229,7 +229,7 @@ constexpr std::array kKeys = {
         set_choice<&Method::recall_type, kTypes>, get_choice<&Method::recall_type, kTypes>},
     Key{"recall-max", "TOKENS", "recall: max evicted tokens held of each head; then the oldest go",
         set_count<&Method::recall_max, 16>, get_count<&Method::recall_max>},
-    Key{"recall-heads", "0..1", "recall: the part of the heads that recall, those with the greatest shares; 1: all",
+    Key{"recall-heads", "0..1", "recall: the part of the heads that recall, those of the greatest shares",
         [](Method& m, Text key, Text value) { m.recall_heads = parse_real(value, key, 0, 1); },
         [](const Method& m, Text) { return fmt::format("{}", m.recall_heads); }},
     Key{"lossless", "true|false", "true: this cache only drafts, a cache of all tokens verifies: the text of full",
