@@ -123,36 +123,42 @@ def spearman(a, b):
 
 def order_of_methods(rows, tasks, groups, shares):
     """Whether the order of methods by questions in sight, the papers' case, is that of the other groups. Intervals: each figure drawn again from its questions."""
-    lines = ["| share | methods | " + " | ".join(GROUPS[g] for g in groups if g != "known") + " |", "|---|---" + "|---" * (len(groups) - 1) + "|"]
+    lines = ["| share | methods | " + " | ".join(GROUPS[g] for g in groups if g != "known") + " |", "|---" * (len(groups) + 1) + "|"]
     draw, known = random.Random(1), {}
-    for share in (s for s in shares if s < 1):
-        methods = [m for m in dict.fromkeys(m for _, m, s in rows if s == share) if all(Cell(rows, tasks, g, m, share).mean is not None for g in groups)]
-        if len(methods) < 4:
+
+    def again(cell, group):
+        if group in ("text", "written"):
+            return cell.mean
+        p = (cell.mean / 100 * cell.asked + 0.5) / (cell.asked + 1)  # a figure of 0% or 100% is not certain, either
+        return sum(draw.random() < p for _ in range(cell.asked)) / cell.asked
+
+    for share, which in ((s, w) for s in shares if s < 1 for w in ("all", "as in papers")):
+        methods = [m for m in dict.fromkeys(m for _, m, s in rows if s == share) if Cell(rows, tasks, "known", m, share).mean is not None]
+        if which != "all":  # one share for all heads, f16
+            methods = [m for m in methods if not m.startswith("auto") and "shares" not in m and ", q" not in m]
+        if len(methods) < 5:
             continue
-        cells = {g: [Cell(rows, tasks, g, m, share) for m in methods] for g in groups}
-
-        def again(cell, group):
-            if group in ("text", "written"):
-                return cell.mean
-            p = (cell.mean / 100 * cell.asked + 0.5) / (cell.asked + 1)  # a figure of 0% or 100% is not certain, either
-            return sum(draw.random() < p for _ in range(cell.asked)) / cell.asked
-
         shown = []
         for group in (g for g in groups if g != "known"):
+            both = [m for m in methods if Cell(rows, tasks, group, m, share).mean is not None]
+            first, second = ([Cell(rows, tasks, g, m, share) for m in both] for g in ("known", group))
             sign = -1 if group == "text" else 1  # of losses, less is better
-            rho = spearman([c.mean for c in cells["known"]], [sign * c.mean for c in cells[group]])
-            drawn = [spearman([again(c, "known") for c in cells["known"]], [sign * again(c, group) for c in cells[group]]) for _ in range(500)]
+            rho = spearman([c.mean for c in first], [sign * c.mean for c in second]) if len(both) >= 5 else None
+            if rho is None:
+                shown.append("–")
+                continue
+            drawn = [spearman([again(c, "known") for c in first], [sign * again(c, group) for c in second]) for _ in range(500)]
             drawn = sorted(r for r in drawn if r is not None)
-            shown.append("–" if rho is None else f"{rho:.2f} [{drawn[len(drawn) // 40]:.2f}, {drawn[-1 - len(drawn) // 40]:.2f}]")
-            if rho is not None:
+            shown.append(f"{rho:.2f} [{drawn[len(drawn) // 40]:.2f}, {drawn[-1 - len(drawn) // 40]:.2f}] of {len(both)}")
+            if which != "all":
                 known.setdefault(group, []).append(rho)
-        lines.append(f"| 1/{1 / share:.0f} | {len(methods)} | " + " | ".join(shown) + " |")
+        lines.append(f"| 1/{1 / share:.0f} | {which} | " + " | ".join(shown) + " |")
     if not known:
         return []
     says = lambda rho: "is nearly" if rho >= 0.8 else "is largely" if rho >= 0.6 else "is only partly" if rho >= 0.3 else "is not"
     words = "; ".join(f"{says(statistics.mean(rhos))} that by *{GROUPS[group]}* ({statistics.mean(rhos):.2f})" for group, rhos in known.items())
-    return ["### Does the papers' case decide?", "", "Rank correlation (Spearman) of the methods' order by questions that end the prompt (*known*) with their order by the other groups; brackets: 95%, each figure drawn "
-            "again from its questions.", "", *lines, "", f"The order of methods by known questions {words}; means over shares.", ""]
+    return ["### Does the papers' case decide?", "", "*As in papers*: one share of the budget for all heads, f16. Rank correlation (Spearman) of the methods' order by questions that end the prompt (*known*) with their order by the other groups, of so many methods; brackets: 95%, each figure "
+            "drawn again from its questions.", "", *lines, "", f"The papers' methods by known questions: that order {words}; means over shares.", ""]
 
 
 def plotted(o, rows, tasks, shares, methods):
