@@ -4,7 +4,7 @@
 usage: tools/site/commands.py [PAGE.md ...]      needs build/palimpsest
 
 Lines of code blocks that begin with `palimpsest`, `curl` or `make` are commands; a trailing backslash continues one. They run
-in a scratch folder with the files that the pages name: model.gguf (the default model), book.txt, folder/, questions.jsonl.
+in a scratch folder with the files that the pages name: model.gguf (the default model), book.txt, folder/, DIR/, questions.jsonl.
 Servers answer the page's `curl` commands and end with it."""
 
 import json
@@ -31,9 +31,12 @@ NEEDS = {
     r"sweep bench/": "minutes (make sweep)",
     r"--num-prompts 200|--reps 3": "minutes",
     r'curl .*/v1/sessions/|"session":': "a server with --session-path",
-    r"palimpsest (pull|rm)": "the network (tests/hub)",
+    r"palimpsest (pull|rm)|smollm2": "the network (tests/hub)",
+    r"palimpsest fit (?!.*--quick)|bench methods": "minutes (tests/apps)",
     r"palimpsest chat": "a terminal (tests/apps/chat_test.cpp)",
     r"-f notes\.md|-md draft": "a second model",
+    r"serve -m bge": "an encoder (tests/encoder)",
+    r"serve --models-dir": "a folder of models (tests/server)",
 }
 
 
@@ -66,6 +69,7 @@ def prepare(folder):
                  {"prompt": "The keeper", "choices": [" went home", " lamp"], "answer": 0}]
     (folder / "questions.jsonl").write_text("".join(json.dumps(q) + "\n" for q in questions))
     shutil.copy(ROOT / "models/palimpsest-stories.gguf", folder / "model.gguf")
+    (folder / "DIR").mkdir()
     programs = folder / "bin"
     programs.mkdir()
     (programs / "palimpsest").symlink_to(ROOT / "build/palimpsest")
