@@ -165,10 +165,13 @@ def plotted(o, rows, tasks, shares, methods):
     """Lines by the bytes of the cache, of methods that were measured at all shares; of one share, bars. Returns Markdown."""
     groups = [group for group in ("unknown", "known", "instructions", "work") if Cell(rows, tasks, group, "full", 1).got]
     less = [share for share in shares if share < 1]
-    if len(less) > 1:
+    if len(less) > 1:  # the same tasks at all shares
         everywhere = [m for m in methods if all(Cell(rows, tasks, group, m, share).mean is not None for group in groups[:3] for share in less)]
-        panels = [Panel(GROUPS[group], "bytes of the cache: 1 / x", "% right",
-                        {m: [(1 / share, Cell(rows, tasks, group, m, share).mean) for share in less] for m in everywhere}, log_x=True, from_zero=True) for group in groups]
+        tasks = [task for task in tasks if all((task, m, share) in rows for m in everywhere for share in less)]
+        of = {group: [task for task in tasks if rows[task, "full", 1]["group"] == group] for group in groups}
+        panels = [Panel(f"{GROUPS[group]}: {'; '.join(of[group])}", "bytes of the cache: 1 / x", "% right",
+                        {m: [(1 / share, Cell(rows, of[group], group, m, share).mean) for share in less] for m in everywhere}, log_x=True, from_zero=True)
+                  for group in groups if of[group]]
     else:
         panels = [Bars(f"1/{1 / less[0]:.0f} of the bytes", "% right",
                        {m: {GROUPS[g]: Cell(rows, tasks, g, m, less[0]).mean or 0 for g in groups} for m in methods})]
