@@ -144,10 +144,11 @@ void check(const Case& c) {
     for (int token = 0; token < count; ++token) wanted.push_back(expected(step, head, token, recalled));
     std::vector<float> memory(recalled_floats(shape, recalled));
     attend_recalled(step, 0, head, recalled, memory.data());
-    if (kv_format(c.type).elementwise())
+    if (kv_format(c.type).elementwise()) {
       EXPECT_EQ(std::vector(recalled.choice.page, recalled.choice.page + *recalled.choice.count),
                 recalled_pages(recalled, queries_of(step, head, count - 1)))
           << c.cache;
+    }
     for (int token = 0; token < count; ++token)
       for (int g = 0; g < shape.group(); ++g)
         for (int d = 0; d < shape.value_dim; ++d)
