@@ -372,7 +372,7 @@ void add_bench_methods(CLI::App& bench, Action& action) {
       ->type_name("FOLDER")
       ->capture_default_str();
   command->add_flag("--quick", flags->quick,
-                    "five tasks of 8 contexts and seven methods: about 6 minutes with SmolLM2");
+                    "five tasks of 8 contexts and seven methods: about 5 minutes with SmolLM2");
   command->add_flag("--list", flags->list, "list the tasks and methods");
   add_json_flag(*command, flags->json);
   command->callback([flags, &action] { action = [flags] { return run_methods(*flags); }; });

@@ -38,8 +38,8 @@ Each names the model that it was made for; other models refuse it. The text is F
 writes itself. A fit that was stopped goes on when the same command is given again (its state is model.fit).
 At the end a table compares methods with and without the files, at budgets of 1/4, 1/8 and 1/16 of the text:
 facts found in a text of 1,024 tokens that was compressed before the questions, and perplexity of a text that
-was not fitted to. Not supported: layers that have KV heads of different shapes (palimpsest heads measures
-some of the files for such models), --lora, --portable, --device, --rpc.
+was not fitted to. Not supported: layers that have KV heads of different shapes (--quick is, and palimpsest
+heads measures some of the files for such models), --lora, --portable, --device, --rpc.
 
 Examples:
   palimpsest fit -m model.gguf --quick
