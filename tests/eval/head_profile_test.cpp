@@ -68,6 +68,21 @@ TEST(HeadProfile, OfModelsOfAllKinds) {
   }
 }
 
+// A recurrent state cannot forget the part of a repetition before the next one.
+TEST(HeadProfile, OfALongTextNeedsLayersThatForget) {
+  for (const std::string name : {"tiny-lfm2", "tiny-gemma2"}) {
+    SyntheticShape shape = parse_synthetic(name);
+    shape.vocabulary = 96;
+    shape.context = 4096;
+    Decoder decoder(Model::from(make_synthetic(shape)), 1);
+    const auto of = [&] { head_profile(decoder, random_tokens(600, 4), random_tokens(3, 9), 0.125); };
+    if (name == "tiny-gemma2")
+      EXPECT_NO_THROW(of());
+    else
+      EXPECT_NE(error_of(of).find("give a text of at most 509 tokens"), std::string::npos);
+  }
+}
+
 TEST(HeadProfile, OfATextThatIsTooShortOrTooLong) {
   Decoder decoder = six_heads();
   const auto of = [&](int tokens) {

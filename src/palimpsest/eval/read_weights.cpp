@@ -10,31 +10,18 @@ namespace {
 class Receiver final : public AttentionReceiver {
  public:
   Receiver(const Cache& cache, const std::function<void(const HeadWeights&)>& receive)
-      : cache_(cache), receive_(receive) {
-    weights_.resize(static_cast<std::size_t>(cache.geometry().max_kv_heads()));
-    rows_.resize(static_cast<std::size_t>(cache.geometry().heads()));
-  }
-  float* const* weights(std::size_t slots) {
-    for (auto& row : weights_) row.resize(slots);
-    for (std::size_t head = 0; head < rows_.size(); ++head) rows_[head] = weights_of(static_cast<int>(head)).data();
-    return rows_.data();
-  }
+      : weights(cache.geometry()), cache_(cache), receive_(receive) {}
   void receive(const StepSignal& signal) override {  // weights: nothing else was requested
     receive_({.head = signal.head,
               .position = cache_.table(0).position(),
-              .weight = weights_of(signal.head),
+              .weight = weights.of(signal.head),
               .next = cache_.next()});
   }
+  WeightRows weights;
 
  private:
-  std::vector<float>& weights_of(int head) {
-    return weights_[static_cast<std::size_t>(cache_.geometry().kv_head_of(head))];
-  }
-
   const Cache& cache_;
   const std::function<void(const HeadWeights&)>& receive_;
-  std::vector<std::vector<float>> weights_;  // [max KV heads of a layer][slots], of the current layer
-  std::vector<float*> rows_;
 };
 
 }  // namespace
@@ -48,7 +35,7 @@ long long read_weights(Decoder& decoder, std::span<const TokenId> text, long lon
   for (const TokenId& token : text) {
     reader.read({&token, 1}, [&](SequenceStep& step) {
       if (done < first) return;
-      step.weights = receiver.weights(reader.slots());
+      step.weights = receiver.weights.of_step(reader.slots());
       step.request.weight_reduction = reduction;
       step.receiver = &receiver;
     });

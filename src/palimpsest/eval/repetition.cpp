@@ -8,35 +8,25 @@
 namespace palimpsest {
 namespace {
 
-// Heads report concurrently, each to its own row; layers one after the other, so they share rows of weights.
+// Heads report concurrently, each to its own row.
 class RepetitionReceiver final : public AttentionReceiver {
  public:
-  RepetitionReceiver(const Cache& cache, std::span<float> scores) : cache_(cache), scores_(scores) {
-    weights_.resize(at(cache.geometry().max_kv_heads()));
-    rows_.resize(at(cache.geometry().heads()));
-  }
-  float* const* weights(std::size_t slots) {
-    for (auto& row : weights_) row.resize(slots);
-    for (std::size_t head = 0; head < rows_.size(); ++head) rows_[head] = weights_of(static_cast<int>(head)).data();
-    return rows_.data();
-  }
+  RepetitionReceiver(const Cache& cache, std::span<float> scores)
+      : weights(cache.geometry()), cache_(cache), scores_(scores) {}
   void receive(const StepSignal& signal) override {  // weights: nothing else was requested
     const PositionView position = cache_.table(0).position();
-    const std::vector<float>& weights = weights_of(signal.head);
-    const std::size_t tokens = scores_.size() / rows_.size();
+    const std::vector<float>& weight = weights.of(signal.head);
+    const std::size_t tokens = scores_.size() / at(cache_.geometry().heads());
     const std::span<float> row = scores_.subspan(at(signal.head) * tokens, tokens);
     for (std::size_t slot = 0; slot < position.size(); ++slot)
       if (position[slot] != kNoPosition && at(position[slot]) < tokens)
-        row[at(position[slot])] = std::max(row[at(position[slot])], weights[slot]);
+        row[at(position[slot])] = std::max(row[at(position[slot])], weight[slot]);
   }
+  WeightRows weights;
 
  private:
-  std::vector<float>& weights_of(int head) { return weights_[at(cache_.geometry().kv_head_of(head))]; }
-
   const Cache& cache_;
   std::span<float> scores_;
-  std::vector<std::vector<float>> weights_;  // [max KV heads of a layer][slots], of the current layer
-  std::vector<float*> rows_;                 // [heads]
 };
 
 }  // namespace
@@ -44,6 +34,10 @@ class RepetitionReceiver final : public AttentionReceiver {
 bool read_repetition(FullReader& reader, std::span<const TokenId> text, std::span<const TokenId> instruction,
                      std::span<float> scores, const std::function<bool(std::size_t tokens)>& read) {
   if (instruction.size() >= kRepeatedPart) fail("an instruction of {} tokens leaves no room", instruction.size());
+  if (const std::size_t most = kRepeatedPart - instruction.size();
+      text.size() > most && reader.cache().options().state_floats > 0)
+    fail("recurrent layers cannot forget a part of the repetition of {} tokens: give a text of at most {} tokens",
+         text.size(), most);
   RepetitionReceiver receiver(reader.cache(), scores);
   for (auto rest = text; !rest.empty();) {
     std::vector<TokenId> part(instruction.begin(), instruction.end());
@@ -51,7 +45,7 @@ bool read_repetition(FullReader& reader, std::span<const TokenId> text, std::spa
     part.insert(part.end(), chunk.begin(), chunk.end());
     reader.read(part, [&](SequenceStep& step) {
       step.receiver = &receiver;
-      step.weights = receiver.weights(reader.slots());
+      step.weights = receiver.weights.of_step(reader.slots());
       step.request.weight_reduction = WeightReduction::kMaxOverAll;
     });
     rest = rest.subspan(chunk.size());

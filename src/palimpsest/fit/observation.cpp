@@ -14,16 +14,9 @@ constexpr std::string_view kFitting = "fitting is supported";
 // Heads report concurrently, each to its own rows; layers one after the other, so they share rows of weights.
 class Observer final : public AttentionReceiver {
  public:
-  Observer(Observation& out, QuerySums& queries, const Cache& cache) : out_(out), queries_(queries), cache_(cache) {
-    weights_.resize(at(cache.geometry().max_kv_heads()));
-    rows_.resize(at(out.heads));
-  }
-
-  float* const* weights(std::size_t slots) {
-    for (auto& row : weights_) row.resize(slots);
-    for (int head = 0; head < out_.heads; ++head) rows_[at(head)] = weights_of(head).data();
-    return rows_.data();
-  }
+  Observer(Observation& out, QuerySums& queries, const Cache& cache)
+      : weights(cache.geometry()), out_(out), queries_(queries), cache_(cache) {}
+  WeightRows weights;
 
   void receive(const StepSignal& signal) override {
     switch (signal.kind) {
@@ -42,10 +35,10 @@ class Observer final : public AttentionReceiver {
  private:
   void receive_weights(int head) {
     const PositionView position = cache_.table(0).position();
-    const std::vector<float>& weights = weights_of(head);
+    const std::vector<float>& weight = weights.of(head);
     float* const row = out_.end.data() + out_.row(head);
     for (std::size_t slot = 0; slot < position.size(); ++slot)
-      if (position[slot] != kNoPosition) row[position[slot]] += weights[slot];
+      if (position[slot] != kNoPosition) row[position[slot]] += weight[slot];
   }
 
   void copy(const Rows& rows, int head, int width, std::vector<float>& to) const {
@@ -54,13 +47,9 @@ class Observer final : public AttentionReceiver {
       std::ranges::copy(rows[i], to.begin() + static_cast<std::ptrdiff_t>(out_.row(head, first + i) * at(width)));
   }
 
-  std::vector<float>& weights_of(int head) { return weights_[at(cache_.geometry().kv_head_of(head))]; }
-
   Observation& out_;
   QuerySums& queries_;
   const Cache& cache_;
-  std::vector<std::vector<float>> weights_;  // [max KV heads of a layer][slots], of the current layer
-  std::vector<float*> rows_;                 // [heads]
 };
 
 // The sums of all heads for the first `tokens` tokens.
@@ -121,7 +110,7 @@ Observation observe(Decoder& decoder, std::span<const TokenId> text, std::span<c
     const auto chunk = rest.first(std::min(std::size_t{kFitChunk}, rest.size()));
     reader.read(chunk, [&](SequenceStep& step) {
       step.receiver = &observer;
-      step.weights = observer.weights(reader.slots());
+      step.weights = observer.weights.of_step(reader.slots());
       step.report_kv = true;
       step.report_queries = true;
     });

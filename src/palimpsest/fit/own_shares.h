@@ -28,9 +28,9 @@ using ShareProgress = std::function<bool(long long done, long long total)>;
 std::vector<double> quick_shares(Decoder& decoder, const Vocabulary& vocabulary, const std::string& text, int tokens,
                                  const ShareProgress& progress);
 
+// Empty `file`: none, and `problem` says why, unless none is wanted.
 struct OwnShares {
-  std::string file =
-      {};  // for SessionOptions::profile_file; empty: none, and `problem` says why, unless none is wanted
+  std::string file = {};     // for SessionOptions::profile_file
   std::string problem = {};  // "... cannot be written"
   double seconds = 0;        // of the measurement; 0: they were there
 };

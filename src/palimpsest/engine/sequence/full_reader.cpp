@@ -14,6 +14,16 @@ CacheOptions options_of(const Decoder& decoder) {
 
 }  // namespace
 
+WeightRows::WeightRows(const HeadGeometry& geometry)
+    : geometry_(geometry), rows_(at(geometry.max_kv_heads())), pointers_(at(geometry.heads())) {}
+
+float* const* WeightRows::of_step(std::size_t slots) {
+  for (auto& row : rows_) row.resize(slots);
+  for (std::size_t head = 0; head < pointers_.size(); ++head)
+    pointers_[head] = rows_[at(geometry_.kv_head_of(static_cast<int>(head)))].data();
+  return pointers_.data();
+}
+
 void FullReader::check(const Decoder& decoder, std::string_view task) {
   if (!decoder.cache_options().pages)
     fail("{} on the CPU's fast path only: leave out --portable, --device and --rpc", task);

@@ -5,11 +5,25 @@
 #include <functional>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "palimpsest/cache/cache.h"
 #include "palimpsest/graph/decoder.h"
 
 namespace palimpsest {
+
+// Memory for the weights of a step: layers run one after the other, so that they share rows.
+class WeightRows {
+ public:
+  explicit WeightRows(const HeadGeometry& geometry);
+  float* const* of_step(std::size_t slots);  // SequenceStep::weights
+  const std::vector<float>& of(int head) const { return rows_[at(geometry_.kv_head_of(head))]; }
+
+ private:
+  const HeadGeometry& geometry_;
+  std::vector<std::vector<float>> rows_;  // [max KV heads of a layer][slots], of the current layer
+  std::vector<float*> pointers_;          // [heads]
+};
 
 class FullReader {
  public:
