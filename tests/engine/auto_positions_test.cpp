@@ -42,13 +42,13 @@ float difference(std::span<const float> a, std::span<const float> b) {
 }
 
 // The first two score no stored keys, which are rotated with original positions.
-constexpr const char* kMethods[] = {"random:budget=40,mechanism=append", "knorm:budget=40", "keydiff:budget=40,every=4",
-                                    "keydiff:budget=40,mechanism=shift,every=4",
-                                    "knorm:budget=40,sinks=2,rerotate=cached-half"};
+constexpr const char* kAutoMethods[] = {"random:budget=40,mechanism=append", "knorm:budget=40",
+                                        "keydiff:budget=40,every=4", "keydiff:budget=40,mechanism=shift,every=4",
+                                        "knorm:budget=40,sinks=2,rerotate=cached-half"};
 
 TEST(AutoPositions, AreOriginalWithinTheTrainedContext) {
   const auto decoder = short_decoder(2);
-  for (const std::string method : std::span(kMethods).first(2)) {
+  for (const std::string method : std::span(kAutoMethods).first(2)) {
     Session mine = session_of(decoder, method, "auto"), original = session_of(decoder, method, "original");
     const auto tokens = random_tokens(kTokens, 1, 96);
     float beyond = 0;
@@ -70,7 +70,7 @@ TEST(AutoPositions, AreOriginalWithinTheTrainedContext) {
 // is left.
 TEST(AutoPositions, AreRanksBeyondTheTrainedContext) {
   const auto decoder = short_decoder(1);
-  for (const std::string method : kMethods) {
+  for (const std::string method : kAutoMethods) {
     Session mine = session_of(decoder, method, "auto"), ranks = session_of(decoder, method, "cache");
     const auto tokens = random_tokens(kTokens, 1, 96);
     float within = 0;

@@ -39,6 +39,7 @@ inline std::shared_ptr<Answer> ask(Scheduler& scheduler, const Request& request)
   scheduler.submit(request, answer);
   while (scheduler.step()) {
   }
+  EXPECT_EQ(answer->ended, 1) << "step() said that nothing is left to do";
   EXPECT_EQ(answer->how, Finish::kLength) << answer->usage.error;
   return answer;
 }

@@ -354,6 +354,34 @@ TEST_F(DiskCacheTest, DamagedFilesAreNeverUsed) {
   EXPECT_EQ(ask(scheduler, request)->usage.from_disk, 107);
 }
 
+// The load of one file fails, that of the next goes on: step() says that there is more to do.
+TEST_F(DiskCacheTest, AfterADamagedFileTheNextIsLoaded) {
+  std::mt19937 random(17);
+  Tokens all = random_text(random, 60);
+  {
+    Scheduler scheduler(small_decoder(), nullptr, options());
+    append(all, ask(scheduler, chat_request(all, "full", 8))->tokens);
+    scheduler.save_kept();
+  }
+  const std::vector<std::string> shorter = files();
+  append(all, random_text(random, 30));
+  {
+    Scheduler scheduler(small_decoder(), nullptr, options());
+    append(all, ask(scheduler, chat_request(all, "full", 8))->tokens);
+    scheduler.save_kept();
+  }
+  append(all, random_text(random, 10));
+  const Request request = chat_request(all, "full", 8);
+  const Tokens expected = alone(request);
+  for (const std::string& name : files())
+    if (std::ranges::find(shorter, name) == shorter.end()) std::ofstream(path(name), std::ios::trunc) << "damaged";
+  Scheduler scheduler(small_decoder(), nullptr, options());
+  const auto answer = ask(scheduler, request);
+  EXPECT_EQ(answer->tokens, expected);
+  EXPECT_EQ(answer->usage.from_disk, 67);
+  EXPECT_GT(scheduler.load().disk_errors, 0);
+}
+
 // A file under the name of another scope's, or of another text.
 TEST_F(DiskCacheTest, FilesUnderOtherNamesAreNeverUsed) {
   std::mt19937 random(9);

@@ -172,12 +172,10 @@ bool Scheduler::advance_loads() {
       } catch (const Error& error) {
         if (!job->from_disk) throw;
         give_up_disk(*job, error.what());
-        continue;
       }
-      if (sequence == nullptr)
-        waits = true;
-      else
+      if (sequence != nullptr)
         job->from_disk ? restore_from_disk(*job, std::move(sequence)) : restore(*job, std::move(sequence));
+      waits = waits || job->loading != nullptr;  // also that of another file, after one that failed
     } catch (...) {
       fail_job(*job);
     }
