@@ -120,7 +120,8 @@ TEST(PortableTest, RandomModels) {
 // A key that differs in its last bit may be stored one step of the type apart. In decode steps ggml's CPU products
 // round queries and weights to f16.
 TEST(PortableTest, CachesOfTwoBytes) {
-  for (const auto& [type, bound] : {std::pair{CacheType::kF16, 1.5e-3}, std::pair{CacheType::kBF16, 2e-3}})
+  // A key or a value of bf16 is off by up to 2e-3 (of f16: 5e-4), and other roundings here turn it by one.
+  for (const auto& [type, bound] : {std::pair{CacheType::kF16, 1.5e-3}, std::pair{CacheType::kBF16, 4e-3}})
     expect_equal_in_every_kind(Model::synthetic("tiny", kPortable), Model::synthetic("tiny"), type, bound);
 }
 
