@@ -141,12 +141,16 @@ void add_heads(CLI::App& app, Action& action) {
   const auto flags = std::make_shared<HeadsFlags>();
   command->add_option("-f,--file", flags->file, "text file; -: standard input")->type_name("FILE")->required();
   command->add_option("--tokens", flags->tokens, "max tokens of the text")->type_name("N")->capture_default_str();
-  command->add_option("--sinks", flags->sinks, "number of sinks")->type_name("N")->capture_default_str();
-  command->add_option("--recent", flags->recent, "number of recent tokens")->type_name("N")->capture_default_str();
-  command->add_option("--part", flags->part, "fraction of the heads to list as streaming heads")
-      ->type_name("P")
-      ->capture_default_str();
-  command->add_flag("--profile", flags->profile, "print each head's share of the budget instead");
+  CLI::Option* sinks = command->add_option("--sinks", flags->sinks, "number of sinks");
+  CLI::Option* recent = command->add_option("--recent", flags->recent, "number of recent tokens");
+  CLI::Option* part = command->add_option("--part", flags->part, "fraction of the heads to list as streaming heads");
+  sinks->type_name("N")->capture_default_str();
+  recent->type_name("N")->capture_default_str();
+  part->type_name("P")->capture_default_str();
+  command->add_flag("--profile", flags->profile, "print each head's share of the budget instead")
+      ->excludes(sinks)
+      ->excludes(recent)
+      ->excludes(part);
   command->add_option("--keep", flags->keep, "with --profile: fraction of the tokens that is kept, over all heads")
       ->type_name("P")
       ->capture_default_str();

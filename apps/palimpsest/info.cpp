@@ -8,6 +8,7 @@
 #include "palimpsest/commands.h"
 #include "palimpsest/core/cache_type.h"
 #include "palimpsest/core/error.h"
+#include "palimpsest/fit/own_shares.h"
 #include "palimpsest/info_cache.h"
 #include "palimpsest/info_encoder.h"
 #include "palimpsest/info_families.h"
@@ -99,6 +100,7 @@ Json describe(const InfoFlags& flags) {
   const Hyperparameters& h = model->hyper();
   if (h.positions() == PositionKind::kLearned)  // supports original positions only
     options = session_options(flags.cache, std::string(kInfoMethod) + ":positions=original");
+  options.profile_file = kept_shares(*model, options);
   choose_cache_type(flags.cache, h, options);
   Json out;
   out["model"] = model->path().empty() ? h.name : model->path();

@@ -9,6 +9,7 @@
 #include "palimpsest/core/memory.h"
 #include "palimpsest/core/parse.h"
 #include "palimpsest/engine/scheduler/scheduler.h"
+#include "palimpsest/fit/own_shares.h"
 #include "palimpsest/options.h"
 #include "palimpsest/progress.h"
 #include "palimpsest/system.h"
@@ -60,7 +61,8 @@ std::optional<std::size_t> bytes_of(const MethodPlan& plan, long long tokens) {
   return plan.bytes(tokens, tokens).total();
 }
 
-Json row_of(const std::string& text, const PlanFlags& flags, const Hyperparameters& hyper, std::size_t pool) {
+Json row_of(const std::string& text, const PlanFlags& flags, const Model& model, std::size_t pool) {
+  const Hyperparameters& hyper = model.hyper();
   CacheFlags cache;
   cache.method = text;
   cache.cache_type = flags.cache_type;
@@ -68,6 +70,7 @@ Json row_of(const std::string& text, const PlanFlags& flags, const Hyperparamete
   SchedulerOptions scheduler;
   scheduler.pool_bytes = pool;
   options.auto_memory = scheduler.auto_memory();
+  options.profile_file = kept_shares(model, options);
   PlanTarget target = plan_target(hyper, options);
   target.shares_steps = target.shares_pages = true;
   const MethodPlan plan(options.method, std::move(target));
@@ -109,7 +112,7 @@ Json plan_json(const PlanFlags& flags) {
               {"cache_type", flags.cache_type},
               {"methods", Json::array()}};
   for (const std::string& method : flags.methods)
-    out["methods"].push_back(row_of(method, flags, hyper, memory - taken));
+    out["methods"].push_back(row_of(method, flags, *model, memory - taken));
   return out;
 }
 

@@ -33,8 +33,8 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         text, shares = pathlib.Path(folder) / "text.txt", pathlib.Path(folder) / "shares.txt"
         text.write_text("".join(quiz(random.Random(f"scorer {i}"), 10000) for i in range(2)).replace("\x01", "").replace("\x02", ""))
-        shares.write_text(subprocess.run([o.program, "heads", "-m", REPO / "models/palimpsest-stories.gguf", "--profile", "-f", text, "--tokens", "4096", "--sinks", "4",
-                                          "--recent", "16", "--keep", "0.0625"], check=True, capture_output=True, text=True).stdout)
+        shares.write_text(subprocess.run([o.program, "heads", "-m", REPO / "models/palimpsest-stories.gguf", "--profile", "-f", text, "--tokens", "1024",
+                                          "--keep", "0.0625"], check=True, capture_output=True, text=True).stdout)
         print("| policy | tokens per head | uniform | shares by head | ada |\n|---|---|---|---|---|")
         for policy in POLICIES:
             for budget in o.budgets:

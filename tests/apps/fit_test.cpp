@@ -110,12 +110,29 @@ TEST_F(FitTest, AModelWithoutSharesGetsItsOwnOnce) {
   for (const char* method : {"auto", "auto:budget=64,split=uniform", "tova:budget=64", "keydiff:budget=64"})
     EXPECT_EQ(run(method).err.find(note), std::string::npos) << method;
   EXPECT_FALSE(fs::exists(profiles));
+  // `info` and `plan` measure nothing, and show what a run has.
+  const auto sizes = [&] {
+    std::string both;
+    for (const Words& show : {Words{"info", "-m", own, "--cache", "--method", "auto:budget=64"},
+                              Words{"plan", "-m", own, "--memory", "1GiB", "--method", "auto:budget=64", "--json"}}) {
+      const Finished shown = command(show);
+      EXPECT_EQ(shown.code, 0) << shown.err;
+      both += shown.out;
+    }
+    return both;
+  };
+  const std::string uniform = sizes();
+  EXPECT_FALSE(fs::exists(profiles));
   const Finished first = run("auto:budget=64"), second = run("auto:budget=64");
   ASSERT_EQ(first.code, 0) << first.err;
   EXPECT_NE(first.err.find(note), std::string::npos) << first.err;
   EXPECT_NE(first.err.find("split=profile"), std::string::npos) << first.err;
   EXPECT_EQ(second.err.find(note), std::string::npos) << second.err;
   EXPECT_EQ(first.out, second.out);
+  const std::string shares = sizes();
+  EXPECT_EQ(uniform.find("split=profile"), std::string::npos) << uniform;
+  EXPECT_NE(shares.find("split=profile"), std::string::npos) << shares;
+  EXPECT_NE(uniform, shares);
   EXPECT_EQ(run("keydiff:budget=64,split=profile").code, 0);
   EXPECT_FALSE(fs::exists(fs::path(own).replace_extension("profile")));
 

@@ -1,4 +1,6 @@
 // `palimpsest heads`: its files are read by split=FILE; bad input is refused.
+#include <fmt/format.h>
+
 #include <nlohmann/json.hpp>
 
 #include <fstream>
@@ -18,7 +20,7 @@ class HeadsTest : public WithDefaultModel {
     for (int i = 0; i < 40; ++i) out << "Once upon a time there was a dog. The dog had a ball. ";
   }
   Words heads(Words more) const {
-    more.insert(more.begin(), {"heads", "-f", text_, "--tokens", "300", "--sinks", "4", "--recent", "16"});
+    more.insert(more.begin(), {"heads", "-f", text_, "--tokens", "300"});
     return on(std::move(more));
   }
   std::string text_;
@@ -67,6 +69,8 @@ TEST_F(HeadsTest, MeanQueriesAreReadByTriattention) {
 }
 
 TEST_F(HeadsTest, BadInput) {
+  for (const char* of_streaming : {"--sinks", "--recent", "--part"})
+    expect_refused(heads({"--profile", of_streaming, "0.5"}), fmt::format("{} excludes --profile", of_streaming));
   expect_refused(heads({"--profile", "--keep", "0"}), "--keep 0: give a fraction between 0 and 1");
   expect_refused(heads({"--profile", "--tokens", "5"}), "too short for shares of heads: give one of at least 12");
   expect_refused(heads({"--part", "1"}), "--part 1: give a fraction between 0 and 1");

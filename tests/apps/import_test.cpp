@@ -19,7 +19,7 @@ TEST_F(ImportTest, HeadBudgetsAreUsedByASplit) {
       json += (json.size() == 1 ? "\"L" : ", \"L") + std::to_string(layer) + "H" + std::to_string(head) +
               "\": " + (layer < 3 ? "0.1" : "0.05");
   const std::string budgets = write_file("import-budgets.json", json + "}");
-  const fs::path folder = fs::path(::testing::TempDir()) / ("palimpsest-import-" + std::to_string(::getpid()));
+  const fs::path folder = own_file("import");
   fs::create_directory(folder);
   const Finished done = command({"import", budgets, "-m", model_, "--folder", folder.string(), "--json"});
   ASSERT_EQ(done.code, 0) << done.err;

@@ -41,6 +41,17 @@ int tokens_that_fit(const Hyperparameters& hyper) {
   return trained > 0 ? std::min(kOwnShareTokens, trained - static_cast<int>(kRepeatedPart)) : kOwnShareTokens;
 }
 
+// Whether the method uses shares that the model has no file for, and that can be measured.
+bool wants_own(const Model& model, const SessionOptions& options) {
+  const Hyperparameters& hyper = model.hyper();
+  return hyper.profile_file.empty() && !model.path().empty() && model.options().lora.empty() &&
+         tokens_that_fit(hyper) >= kFewestTokens && wants_profile(options.method, plan_target(hyper, options));
+}
+
+std::string file_of(const Model& model, const fs::path& folder) {
+  return (folder / fmt::format("{:016x}.profile", fingerprint(model))).string();
+}
+
 }  // namespace
 
 std::vector<double> quick_shares(Decoder& decoder, const Vocabulary& vocabulary, const std::string& text, int tokens,
@@ -58,16 +69,13 @@ std::vector<double> quick_shares(Decoder& decoder, const Vocabulary& vocabulary,
 
 OwnShares own_shares(const std::shared_ptr<Model>& model, const Vocabulary& vocabulary, const SessionOptions& options,
                      StepThreads threads, const ShareProgress& progress) {
-  const Hyperparameters& hyper = model->hyper();
-  const int tokens = tokens_that_fit(hyper);
-  if (!hyper.profile_file.empty() || model->path().empty() || !model->options().lora.empty() || tokens < kFewestTokens)
-    return {};
-  if (!wants_profile(options.method, plan_target(hyper, options))) return {};
+  if (!wants_own(*model, options)) return {};
+  const int tokens = tokens_that_fit(model->hyper());
   Decoder decoder(model, threads);
   if (!decoder.cache_options().pages) return {};  // a device's heads have the slots of the fullest
   const fs::path folder = profiles_folder();
   if (folder.empty()) return {.problem = "HOME is not set"};
-  OwnShares out{.file = (folder / fmt::format("{:016x}.profile", fingerprint(*model))).string()};
+  OwnShares out{.file = file_of(*model, folder)};
   try {
     std::error_code error;
     if (fs::is_regular_file(out.file, error)) return out;
@@ -82,6 +90,14 @@ OwnShares own_shares(const std::shared_ptr<Model>& model, const Vocabulary& voca
     return {.problem = problem.what()};
   }
   return out;
+}
+
+std::string kept_shares(const Model& model, const SessionOptions& options) {
+  const fs::path folder = profiles_folder();
+  if (folder.empty() || !wants_own(model, options)) return {};
+  std::string file = file_of(model, folder);
+  std::error_code error;
+  return fs::is_regular_file(file, error) ? file : std::string();
 }
 
 }  // namespace palimpsest

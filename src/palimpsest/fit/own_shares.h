@@ -40,4 +40,7 @@ struct OwnShares {
 OwnShares own_shares(const std::shared_ptr<Model>& model, const Vocabulary& vocabulary, const SessionOptions& options,
                      StepThreads threads, const ShareProgress& progress = {});
 
+// The file of shares that were measured earlier for such a method; empty: none. For what shows sizes only.
+std::string kept_shares(const Model& model, const SessionOptions& options);
+
 }  // namespace palimpsest
