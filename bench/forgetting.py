@@ -4,6 +4,7 @@
   python3 bench/forgetting.py                 measures what is missing (resumable), writes the page; pulls the model
   python3 bench/forgetting.py --page-only     writes the page from what was measured
   python3 bench/forgetting.py --model gemma3-270m --out out/forgetting-gemma     another model, in a section of its own
+  python3 bench/forgetting.py --length 4096 --shares 8 --samples 5 --out out/forgetting-4096                       longer texts, likewise
   python3 bench/forgetting.py --all           all tasks and methods of the list, shares 1/2 to 1/16, 25 contexts: a day
 
 Facts are hidden in a novel (../shared/text/books), whose perplexity is measured, too; bAbI and LongBench are read from ../shared/tasks. The page's figures pool the
@@ -22,11 +23,13 @@ from common import REPO, RESEARCH, RESULTS, SHARED, machine, model_file, run, sa
 from plot import Bars, Panel, plot
 from real_models import wilson
 
+USUAL_LENGTH = 1024
 BOOK = "shelley-frankenstein.txt"
 TASKS = ["facts", "turns", "corrected", "users", "password", "constants", "babi qa1", "facts, known", "multi-key, known", "format, far", "secret, near", "secret, far", "tool call",
          "tool call, JSON", "tool call, grammar", "code", "repetition", "written", "text"]
 METHODS = ["auto", "keydiff, shares", "h2o, shares", "keydiff", "h2o", "snapkv", "critical", "streaming", "random", "tova", "lagkv", "kvzip", "expected-attention", "auto, q8_0", "auto, q8_0/q4", "auto, q4", "h2o, shares, q4", "streaming, q4", "keydiff, q4"]
 MODELS = {"smollm2": "SmolLM2 135M Instruct (Q4_1)", "gemma3-270m": "Gemma 3 270M (Q4_K_M)"}
+AT_A_GLANCE = ["auto, q8_0/q4", "auto, q8_0", "auto", "keydiff, shares", "h2o, shares", "peak", "tova", "h2o", "keydiff", "critical", "snapkv", "streaming", "random"]
 GROUPS = {"unknown": "asked after", "known": "known", "instructions": "instructions", "work": "tools, code", "written": "distinct triples", "text": "text, nats"}
 
 
@@ -175,8 +178,43 @@ def plotted(o, rows, tasks, shares, methods):
     else:
         panels = [Bars(f"1/{1 / less[0]:.0f} of the bytes", "% right",
                        {m: {GROUPS[g]: Cell(rows, tasks, g, m, less[0]).mean or 0 for g in groups} for m in methods})]
-    title = f"What is still right, by the kind of work: {MODELS.get(o.model, o.model)}"
-    return [f"![{title}]({plot(RESULTS / ('forgetting.svg' if o.model == 'smollm2' else f'forgetting-{o.model}.svg'), title, panels)})", ""]
+    title = f"What is still right, by the kind of work: {title_of(o)}"
+    return [f"![{title}]({plot(RESULTS / f'{file_of(o)}.svg', title, panels)})", ""]
+
+
+def part_of(o):
+    return o.model if o.length == USUAL_LENGTH else f"{o.model}-{o.length}"
+
+
+def file_of(o):
+    return "forgetting" if part_of(o) == "smollm2" else f"forgetting-{part_of(o)}"
+
+
+def title_of(o):
+    return MODELS.get(o.model, o.model) + ("" if o.length == USUAL_LENGTH else f", texts of {o.length:,} tokens")
+
+
+def at_a_glance(page):
+    """A few methods in all sections, at a quarter and an eighth of the bytes: right answers to later questions, and to known ones."""
+    columns = {}
+    for name, file in (("SmolLM2", "forgetting"), ("Gemma", "forgetting-gemma3-270m"), ("SmolLM2, 4,096 tokens", "forgetting-smollm2-4096")):
+        path = RESULTS / f"{file}.jsonl"
+        lines = path.read_text().splitlines() if path.exists() else []
+        rows = {(one["task"], one["method"], one["share"]): one for one in map(json.loads, lines)}
+        for share in (1 / 4, 1 / 8):
+            measured = {m: {t for t, method, s in rows if (method, s) == (m, share)} for m in AT_A_GLANCE}
+            measured = {m: tasks for m, tasks in measured.items() if tasks}
+            if not measured:
+                continue
+            same = set.intersection(*measured.values())  # the tasks of all these methods
+            both = {m: [Cell(rows, sorted(same & {t for t, method, _ in rows if method == "full" and rows[t, "full", 1]["group"] == group}), group, m, 1 if m == "full" else share)
+                        for group in ("unknown", "known")] for m in ["full", *measured]}
+            columns[f"{name}, 1/{1 / share:.0f}"] = {m: " / ".join("-" if c.mean is None else f"{c.mean:.0f}%" for c in cells) for m, cells in both.items()}
+    lines = ["| method | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]
+    lines += [f"| {m} | " + " | ".join(column.get(m, "-") for column in columns.values()) + " |" for m in ["full", *AT_A_GLANCE] if any(m in column for column in columns.values())]
+    page.put("glance", "At a glance", [
+        "Right answers at 1/4 and 1/8 of the bytes: to questions that come *after* the text was read / to questions that are *known* while it is read, the papers' case. The methods of a column have the same questions (20 to 120: a difference below 10 to 15 points is none). "
+        "*shares*: each head has its own share of the budget; *q8_0*, *q8_0/q4*: 8-bit keys, 8-bit or 4-bit values. Intervals, and all other methods, tasks and shares, are below.", "", *lines, ""], foot="*From the raw results below, by bench/forgetting.py.*")
 
 
 def agents_sessions(page):
@@ -200,7 +238,7 @@ def write_page(o):
     shares = sorted({share for _, _, share in rows}, reverse=True)
     methods = list(dict.fromkeys(method for _, method, share in rows if share < 1))
     groups = [group for group in GROUPS if Cell(rows, measured, group, "full", 1).got]
-    raw = "forgetting.jsonl" if o.model == "smollm2" else f"forgetting-{o.model}.jsonl"
+    raw = f"{file_of(o)}.jsonl"
     (RESULTS / raw).write_text("".join(json.dumps(rows[key], ensure_ascii=False) + "\n" for key in sorted(rows, key=str)))
     unsolved = [task for task in measured if rows[task, "full", 1]["group"] not in ("text", "shown") and rows[task, "full", 1]["score"] < rows[task, "full", 1]["solved"]]
     about = [f"{GROUPS[g]}: " + ", ".join(f"{t} {100 * rows[t, 'full', 1]['score']:.0f}%" for t in measured if rows[t, 'full', 1]['group'] == g and t not in unsolved)
@@ -212,10 +250,11 @@ def write_page(o):
              "†: the method was chosen by a task's generator (facts, turns). *file*: read beside the model, not counted in the bytes.", "",
              *table(rows, measured, groups, shares), "", *(order_of_methods(rows, measured, groups, shares) if "known" in groups else []), *plotted(o, rows, measured, shares, methods)]
     versions = sorted({row["version"] for row in rows.values()})
-    page = script.Page("forgetting", "What methods forget, by the kind of work", "Generated by `make forgetting` (bench/forgetting.py).", [*MODELS, "agents", "kvpress"])
-    page.put(o.model, MODELS.get(o.model, o.model), lines,
+    page = script.Page("forgetting", "What methods forget, by the kind of work", "Generated by `make forgetting` (bench/forgetting.py).", ["glance", *MODELS, "smollm2-4096", "agents", "kvpress"])
+    page.put(part_of(o), title_of(o), lines,
              foot=f"*`make forgetting`{'' if o.model == 'smollm2' else f' with `--model {o.model}`'}, {o.length} tokens, {o.samples} contexts a task, one thread; {today()}, {machine()}, palimpsest {', '.join(versions)}. Raw results: "
              f"[{raw}]({raw}).*")
+    at_a_glance(page)
     agents_sessions(page)
     print(page.path)
 
@@ -231,7 +270,7 @@ def main():
     parse.add_argument("--methods", type=lambda t: t.split(";"), default=METHODS, help="likewise")
     parse.add_argument("--shares", type=lambda t: [int(x) for x in t.split(",")], default=[2, 4, 8, 16])
     parse.add_argument("--samples", type=int, default=25)
-    parse.add_argument("--length", type=int, default=1024)
+    parse.add_argument("--length", type=int, default=USUAL_LENGTH)
     parse.add_argument("--threads", type=int, default=1)
     parse.add_argument("--all", action="store_true")
     parse.add_argument("--page-only", action="store_true")

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <utility>
@@ -241,14 +242,63 @@ void Truth::evict(std::size_t index, int count) {
     const float victim = table.kept[order[last - 1]].score, stays = table.kept[order[last]].score;
     if (same(stays, victim) && verdict_.first_close < 0) verdict_.first_close = next_;
   }
+  if (method_.spare + method_.overlap > 0) note_other_victims(table, order, last);
   order.resize(last);
-  std::ranges::sort(order);  // by age; spared are the newest victims, and others evenly spaced
-  order.resize(last - static_cast<std::size_t>(method_.overlap));
-  const std::size_t all = order.size(), spared = static_cast<std::size_t>(method_.spare);
-  for (std::size_t i = spared; i-- > 0;)
-    order.erase(order.begin() + static_cast<std::ptrdiff_t>((2 * i + 1) * all / (2 * spared)));
-  drop(table, order);
+  drop(table, not_spared(std::move(order)));
   if (method_.mechanism == Mechanism::kBlock) lay_again(table);
+}
+
+// Spared are the newest victims, and others evenly spaced by age. Returns the rest by age.
+std::vector<std::size_t> Truth::not_spared(std::vector<std::size_t> victims) const {
+  std::ranges::sort(victims);
+  victims.resize(victims.size() - static_cast<std::size_t>(method_.overlap));
+  const std::size_t all = victims.size(), spared = static_cast<std::size_t>(method_.spare);
+  for (std::size_t i = spared; i-- > 0;)
+    victims.erase(victims.begin() + static_cast<std::ptrdiff_t>((2 * i + 1) * all / (2 * spared)));
+  return victims;
+}
+
+// The first `last` of `order` are victims. One that ties with a kept token may stay instead: then others are spared.
+void Truth::note_other_victims(Table& table, const std::vector<std::size_t>& order, std::size_t last) {
+  if (last == 0 || last >= order.size()) return;
+  const auto positions = [&](std::vector<std::size_t> victims) {
+    std::vector<Position> out;
+    for (const std::size_t i : not_spared(std::move(victims))) out.push_back(table.kept[i].position);
+    return out;
+  };
+  const float boundary = table.kept[order[last - 1]].score;
+  const auto ties = [&](std::size_t i) { return same(table.kept[order[i]].score, boundary); };
+  const std::vector<std::size_t> victims(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(last));
+  const std::vector<Position> ours = positions(victims);
+  for (std::size_t in = last; in < order.size() && ties(in); ++in)
+    for (std::size_t out = last; out-- > 0 && ties(out);) {
+      std::vector<std::size_t> other = victims;
+      other[out] = order[in];
+      const std::vector<Position> theirs = positions(std::move(other));
+      auto& [leave, stay] = table.otherwise.emplace_back();
+      std::ranges::set_difference(theirs, ours, std::back_inserter(leave));
+      std::ranges::set_difference(ours, theirs, std::back_inserter(stay));
+    }
+}
+
+void Truth::settle_spared(const std::vector<Position>& theirs, Table& table) {
+  const auto is_there = [&](Position p) { return std::ranges::binary_search(theirs, p); };
+  for (const auto& [leave, stay] : table.otherwise) {
+    if (leave.empty() || !std::ranges::none_of(leave, is_there) || !std::ranges::all_of(stay, is_there)) continue;
+    std::vector<Token> kept, dropped;
+    for (auto* tokens : {&table.kept, &table.dropped})
+      for (const Token& token : *tokens) {
+        const bool was_kept = tokens == &table.kept;
+        const bool changes = std::ranges::binary_search(was_kept ? leave : stay, token.position);
+        (was_kept != changes ? kept : dropped).push_back(token);
+      }
+    table.kept = std::move(kept), table.dropped = std::move(dropped);
+    for (auto* tokens : {&table.kept, &table.dropped}) std::ranges::sort(*tokens, {}, &Token::position);
+    ++verdict_.ties;
+    if (verdict_.first_tie < 0) verdict_.first_tie = next_;
+    break;
+  }
+  table.otherwise.clear();
 }
 
 void Truth::drop(Table& table, const std::vector<std::size_t>& order) {
@@ -275,6 +325,7 @@ bool Truth::tied(const Table& table, const Token& token) const {
 void Truth::settle_ties(const Cache& cache, int index, Table& table) {
   if (table.dropped.empty()) return;
   const std::vector<Position> theirs = positions_of(cache.table(cache.table_of(index)));
+  settle_spared(theirs, table);
   const auto is_there = [&](const Token& token) { return std::ranges::binary_search(theirs, token.position); };
   for (Token& out : table.dropped) {
     if (!is_there(out) || !tied(table, out)) continue;
@@ -296,6 +347,7 @@ void Truth::settle_ties(const Cache& cache, int index, Table& table) {
 void Truth::compare(const Cache& cache, int index, Table& table) {
   const std::vector<Position> theirs = positions_of(cache.table(cache.table_of(index)));
   ++verdict_.sets;
+  settle_spared(theirs, table);
   const auto is_there = [&](const Token& token) { return std::ranges::binary_search(theirs, token.position); };
   std::vector<Token> both, missing, returned, merged, leaving;
   for (const Token& token : table.kept)

@@ -114,6 +114,8 @@ class Truth {
     bool returns = false;        // max_drop: the next step evicts, too
     float boundary = 0;          // the highest score of those dropped last
     bool close_budget = false;   // ada: the scores at the budget's end are equal within rounding
+    // If the scores at the victims' end are: what leaves and what stays with the other order (refresh).
+    std::vector<std::pair<std::vector<Position>, std::vector<Position>>> otherwise;
   };
   struct Angle {
     std::vector<double> cos, sin;
@@ -131,6 +133,9 @@ class Truth {
   void lay_again(Table& table) const;
   bool may_leave(const Token& token, std::size_t table) const;
   void drop(Table& table, const std::vector<std::size_t>& order);
+  std::vector<std::size_t> not_spared(std::vector<std::size_t> victims) const;
+  void note_other_victims(Table& table, const std::vector<std::size_t>& order, std::size_t last);
+  void settle_spared(const std::vector<Position>& theirs, Table& table);
   void settle_ties(const Cache& cache, int index, Table& table);
   void compare(const Cache& cache, int index, Table& table);
   bool tied(const Table& table, const Token& token) const;

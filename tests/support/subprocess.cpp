@@ -1,7 +1,6 @@
 #include "tests/support/subprocess.h"
 
 #include <fcntl.h>
-#include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,6 +11,8 @@
 #include <stdexcept>
 #include <thread>
 
+#include "tests/support/own_file.h"
+
 namespace palimpsest::testing {
 
 namespace fs = std::filesystem;
@@ -19,7 +20,7 @@ namespace fs = std::filesystem;
 namespace {
 
 fs::path new_folder() {
-  std::string name = (fs::path(::testing::TempDir()) / "palimpsest-XXXXXX").string();
+  std::string name = own_file("process-XXXXXX");
   if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("no temporary folder: " + name);
   return name;
 }
@@ -143,9 +144,9 @@ Finished run_program(const std::string& program, const std::vector<std::string>&
 }
 
 fs::path write_file(const std::string& name, const std::string& bytes) {
-  static const fs::path folder = new_folder();
-  std::ofstream(folder / name, std::ios::binary) << bytes;
-  return folder / name;
+  const fs::path path = own_file(name);
+  std::ofstream(path, std::ios::binary) << bytes;
+  return path;
 }
 
 }  // namespace palimpsest::testing
