@@ -177,6 +177,7 @@ def plotted(o, rows, tasks, shares, methods):
                         {m: [(1 / share, Cell(rows, of[group], group, m, share).mean) for share in less] for m in everywhere}, log_x=True, from_zero=True)
                   for group in groups if of[group]]
     else:
+        methods = sorted(methods, key=lambda m: Cell(rows, tasks, groups[0], m, less[0]).mean or 0, reverse=True)
         panels = [Bars(f"1/{1 / less[0]:.0f} of the bytes", "% right",
                        {m: {GROUPS[g]: Cell(rows, tasks, g, m, less[0]).mean or 0 for g in groups} for m in methods})]
     title = f"What is still right, by the kind of work: {title_of(o)}"
