@@ -208,7 +208,7 @@ def write_cost(o, page):
     page.put("cost", f"Time and memory, at 1/{o.shares[0]} of the bytes", [
         f"Long answers to texts of {o.length:,} tokens, {o.samples} contexts, nothing else running. A token with the full cache takes {full['ms_per_token']:.1f} ms, most of it for the weights, which no method saves; the process's memory is mostly the weights, too. Memory is that of the process: "
         "a method that reads the whole prompt before it evicts (schedule=prompt+step) has all of it then. One run: differences of a few percent are none. What a method costs within a step: [evict-cost.md](evict-cost.md).", "", *lines, ""],
-        foot=f"*`make forgetting FORGETTING_ARGS=--cost`, one thread; {today()}, {machine()}, palimpsest {full['version']}. Raw results: [forgetting-cost.jsonl](forgetting-cost.jsonl).*")
+        foot=f"*`make forgetting FORGETTING_ARGS=\"--cost --samples {o.samples} --methods '...'\"` with the methods of the table, one thread; {today()}, {machine()}, palimpsest {full['version']}. Raw results: [forgetting-cost.jsonl](forgetting-cost.jsonl).*")
 
 
 def at_a_glance(page):
@@ -272,8 +272,9 @@ def write_page(o):
              *table(rows, measured, groups, shares), "", *(order_of_methods(rows, measured, groups, shares) if "known" in groups else []), *plotted(o, rows, measured, shares, methods)]
     versions = sorted({row["version"] for row in rows.values()})
     page = page_of()
+    given = " ".join(f"--{name} {value}" for name, value, usual in (("model", o.model, "smollm2"), ("length", o.length, USUAL_LENGTH)) if value != usual)
     page.put(part_of(o), title_of(o), lines,
-             foot=f"*`make forgetting`{'' if o.model == 'smollm2' else f' with `--model {o.model}`'}, {o.length} tokens, {o.samples} contexts a task, one thread; {today()}, {machine()}, palimpsest {', '.join(versions)}. Raw results: "
+             foot=f"*`make forgetting`{f' with `{given}`' if given else ''}, {o.length} tokens, {o.samples} contexts a task, one thread; {today()}, {machine()}, palimpsest {', '.join(versions)}. Raw results: "
              f"[{raw}]({raw}).*")
     at_a_glance(page)
     agents_sessions(page)
