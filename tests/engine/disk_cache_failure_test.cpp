@@ -24,11 +24,7 @@ TEST_F(DiskCacheFailure, DamagedFilesAreNeverUsed) {
   const std::string method = "h2o:budget=64";
   const Tokens first = random_text(random, 100);
   Tokens all = first;
-  {
-    Scheduler scheduler(small_decoder(), nullptr, options());
-    append(all, ask(scheduler, chat_request(all, method, 8))->tokens);
-    scheduler.save_kept();
-  }
+  serve_turn(all, method);
   keep_answers_only();
   ASSERT_EQ(files().size(), 1u);
   const std::string name = files()[0];
@@ -77,18 +73,10 @@ TEST_F(DiskCacheFailure, DamagedFilesAreNeverUsed) {
 TEST_F(DiskCacheFailure, AfterADamagedFileTheNextIsLoaded) {
   std::mt19937 random(17);
   Tokens all = random_text(random, 60);
-  {
-    Scheduler scheduler(small_decoder(), nullptr, options());
-    append(all, ask(scheduler, chat_request(all, "full", 8))->tokens);
-    scheduler.save_kept();
-  }
+  serve_turn(all, "full");
   const std::vector<std::string> shorter = files();
   append(all, random_text(random, 30));
-  {
-    Scheduler scheduler(small_decoder(), nullptr, options());
-    append(all, ask(scheduler, chat_request(all, "full", 8))->tokens);
-    scheduler.save_kept();
-  }
+  serve_turn(all, "full");
   append(all, random_text(random, 10));
   const Request request = chat_request(all, "full", 8);
   const Tokens expected = alone(request);
@@ -135,12 +123,8 @@ TEST_F(DiskCacheFailure, FilesUnderOtherNamesAreNeverUsed) {
 TEST_F(DiskCacheFailure, AFileThatVanishesIsAMiss) {
   std::mt19937 random(11);
   Tokens all = random_text(random, 100);
-  {
-    Scheduler scheduler(small_decoder(), nullptr, options());
-    append(all, ask(scheduler, chat_request(all, "full", 8))->tokens);
-    scheduler.save_kept();
-    keep_answers_only();
-  }
+  serve_turn(all, "full");
+  keep_answers_only();
   append(all, random_text(random, 10));
   const Request request = chat_request(all, "full", 8);
   Scheduler scheduler(small_decoder(), nullptr, options());
@@ -161,11 +145,7 @@ TEST_F(DiskCacheFailure, AFileThatVanishesIsAMiss) {
 TEST_F(DiskCacheFailure, ACancelledLoadLeavesNothing) {
   std::mt19937 random(12);
   Tokens all = random_text(random, 100);
-  {
-    Scheduler scheduler(small_decoder(), nullptr, options());
-    append(all, ask(scheduler, chat_request(all, "full", 8))->tokens);
-    scheduler.save_kept();
-  }
+  serve_turn(all, "full");
   append(all, random_text(random, 10));
   for (int steps = 0; steps < 4; ++steps) {
     Scheduler scheduler(small_decoder(), nullptr, options());

@@ -39,6 +39,12 @@ class DiskCacheTest : public ::testing::Test {
     for (const std::string& name : files())
       if (name.find(".e.") != std::string::npos) std::filesystem::remove(path(name));
   }
+  // A turn of a chat: a scheduler answers, keeps the caches on disk, and ends. Appends the answer.
+  void serve_turn(Tokens& all, const std::string& method) {
+    Scheduler scheduler(small_decoder(), nullptr, options());
+    append(all, ask(scheduler, chat_request(all, method, 8))->tokens);
+    scheduler.save_kept();
+  }
   std::string path(const std::string& name) const { return folder_ + "/" + name; }
 
   std::string folder_;
